@@ -1,8 +1,8 @@
-"""One remote call: how long it may take, when it is repeated, where it goes, what it tells.
+"""Remote calls: their timeouts, retries, endpoints and events.
 
 May import the base and the engines. Start reading at `dependency.py`, then `engine.py` and the rule in `retry.py`;
-`drive.py` and `drive_async.py` are what performs. `adapters` (HTTP clients and botocore), `resolvers` (of endpoints),
-`events`, `metrics` and `outcomes` (sinks for events) and `periodic` (timers) are imported by their own names.
+`drive.py` and `drive_async.py` make the calls. Import `adapters` (HTTP clients and botocore), `resolvers` (of
+endpoints), `events`, `metrics` and `outcomes` (sinks for events) and `periodic` (timers) by their own names.
 """
 
 from holdfast._backoff import Backoff, Jitter

@@ -1,4 +1,4 @@
-"""The attempts of one call as a loop, for code that does not fit into a function of its own."""
+"""The attempts of one call as a loop, for code that is not a function of its own."""
 
 import math
 from contextvars import Token
@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 
 class LoopAttempt(TimedAttempt, eq=False):
-    """An attempt whose work stands in `with attempt:`."""
+    """An attempt whose work is the block of `with attempt:`."""
 
     loop: Any = None
 
     def __enter__(self) -> "LoopAttempt":
         if self.loop is None:
-            raise InvalidValue("an attempt is made once, in its turn of the loop")
+            raise InvalidValue("an attempt is made once, in its own iteration of the loop")
         self.loop.enter(self)
         return self
 
@@ -32,7 +32,7 @@ class LoopAttempt(TimedAttempt, eq=False):
 
 
 class LoopCall(Call):
-    """A call whose attempts are made in a loop; it has no result that could be judged."""
+    """A call whose attempts are made in a loop. It has no result to classify."""
 
     attempt_class = LoopAttempt
 
@@ -41,7 +41,7 @@ class LoopCall(Call):
 
 
 class AttemptLoop:
-    """An iterator, synchronous and asynchronous, over attempts that are made `with attempt:`. For one call."""
+    """A synchronous and asynchronous iterator over the attempts of one call, each made in `with attempt:`."""
 
     def __init__(self, dependency: "DependencyState", operation: Operation, *, idempotent: bool) -> None:
         self._dependency = dependency
@@ -98,9 +98,9 @@ class AttemptLoop:
                 return attempt
 
     def enter(self, attempt: LoopAttempt) -> None:
-        """The attempt's work begins."""
+        """Start the attempt. Raise InvalidValue if it is not the current one, or has started before."""
         if attempt is not self._current or self._token is not None:
-            raise InvalidValue("an attempt is made once, in its turn of the loop")
+            raise InvalidValue("an attempt is made once, in its own iteration of the loop")
         error, self._error = self._error, None
         self._call.enter(error)
         if self._is_asynchronous and attempt.expires < math.inf:
@@ -110,7 +110,7 @@ class AttemptLoop:
         self._token = SCOPE.set(attempt)
 
     def leave(self, attempt: LoopAttempt, error: BaseException | None) -> bool:
-        """The attempt's work has ended; whether its error is dealt with, because another attempt follows."""
+        """Finish the attempt. Return True to suppress `error`, because another attempt follows."""
         assert self._token is not None
         token = self._token
         self._current = self._token = self._delay = attempt.loop = None
@@ -120,7 +120,7 @@ class AttemptLoop:
         finally:
             reset_scope(token)
         if error is not None and failure is None:
-            return False  # not a failure: the program is told to stop, or the loop is left
+            return False  # not a failure: KeyboardInterrupt, a cancellation from outside, or the like
         self._delay = self._call.end_attempt(attempt, None, failure)
         if self._delay is None:
             if failure is not None and failure is not error:
@@ -131,7 +131,7 @@ class AttemptLoop:
 
     @staticmethod
     def _find_failure(attempt: LoopAttempt, error: BaseException | None) -> Exception | None:
-        """The failure, which is a timeout if that is what cancelled the attempt."""
+        """Return the failure of the attempt, which is a timeout error if the timeout cancelled it, or None."""
         if attempt.expiries is not None:
             from asyncio import CancelledError
 

@@ -1,7 +1,7 @@
-"""What a failure is, and which failures are worth another attempt. Pure.
+"""The kinds of failures, and the kind of an exception or HTTP status. Pure.
 
-Knows the exceptions of the standard library, of HTTP clients and of botocore. Exceptions of other libraries are known
-by their names, so that none of them has to be installed, or imported.
+Covers exceptions of the standard library, HTTP clients and botocore. Exceptions of other libraries are recognised by
+name, so that none of these has to be installed or imported.
 """
 
 import errno
@@ -15,33 +15,33 @@ from holdfast._errors import AttemptTimedOut, ConnectTimedOut, DeadlineExceeded,
 
 
 class FailureKind(StrEnum):
-    """Why an attempt failed, as far as it matters to what comes next."""
+    """The kind of a failure, which decides whether a retry may follow."""
 
     UNSENT = "unsent"
-    """Nothing was sent, provably: no connection came about. Safe to repeat, whatever the call does."""
+    """Nothing was sent: no connection was established. Always safe to retry."""
     TRANSIENT = "transient"
-    """The server, or the way to it, failed; it may have done the work."""
+    """The server or the network failed. The server may have done the work."""
     THROTTLED = "throttled"
-    """The server says that it is too much now."""
+    """The server is rate limiting: HTTP 429 or an AWS throttling code."""
     TIMEOUT = "timeout"
-    """No answer in time; the server may have done the work, or still do it."""
+    """No response in time. The server may have done the work, or may still do it."""
     EVENTUAL = "eventual"
-    """What was asked for may not have spread yet, such as a 404 just after a create."""
+    """The server does not know of a recent change yet, such as a 404 just after a create."""
     PERMANENT = "permanent"
     """The same request will fail again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """One failed attempt, understood."""
+    """The classified failure of one attempt."""
 
     kind: FailureKind
     status: int | None = None
-    """Of the HTTP response, if there was one."""
+    """HTTP status, or None without a response."""
     code: str | None = None
-    """The service's own name for it, such as ThrottlingException."""
+    """The service's own error code, such as ThrottlingException."""
     retry_after: float | None = None
-    """Seconds that the server asked to wait."""
+    """Seconds to wait, from Retry-After."""
 
 
 PERMANENT = Failure(FailureKind.PERMANENT)
@@ -50,13 +50,13 @@ _TRANSIENT = Failure(FailureKind.TRANSIENT)
 _TIMEOUT = Failure(FailureKind.TIMEOUT)
 
 TRANSIENT_STATUSES = frozenset({408, 425, 500, 502, 503, 504})
-"""408: the server gave up waiting for the request; 425: too early in a TLS connection. 501 and 505 stay as they are."""
+"""408: the server timed out waiting for the request; 425: too early in a TLS connection. 501 and 505 are permanent."""
 THROTTLED_STATUSES = frozenset({429})
 
 UNREACHABLE = frozenset({errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN, errno.ENETDOWN, errno.EADDRNOTAVAIL})
-"""An established connection can end so as well, so they do not prove that nothing was sent."""
-DEEPEST = 4
-"""Errors within errors that are looked at: urllib3's in requests', and the socket's in those."""
+"""They can end an established connection as well, so they do not prove that nothing was sent."""
+MAX_WRAPPED_DEPTH = 4
+"""Levels of wrapped exceptions to inspect: requests wraps urllib3's, which wrap the socket's."""
 
 # The lists of botocore, in `retries/standard.py`.
 TRANSIENT_CODES = frozenset({"RequestTimeout", "RequestTimeoutException", "InternalError", "InternalFailure"})
@@ -83,7 +83,7 @@ _BY_NAME: dict[str, Failure] = {
     "ssl.SSLCertVerificationError": PERMANENT,
     "ssl.SSLError": _TRANSIENT,
     **{f"{library}.{name}": failure for library in ("httpx", "httpcore") for name, failure in _HTTPX.items()},
-    # requests and urllib3; `requests.ConnectionError` says nothing by itself, see `_wrapped`.
+    # requests and urllib3; for `requests.ConnectionError`, the wrapped exception decides: see `_refine_by_wrapped`.
     "requests.exceptions.ConnectTimeout": _UNSENT,
     "requests.exceptions.SSLError": PERMANENT,
     "requests.exceptions.Timeout": _TIMEOUT,
@@ -104,11 +104,11 @@ _BY_NAME: dict[str, Failure] = {
     "botocore.exceptions.ConnectionError": _TRANSIENT,
     "botocore.exceptions.HTTPClientError": _TRANSIENT,
 }
-# Of the classes of an exception, the nearest that is listed counts.
+# Looked up along the MRO of an exception: the nearest listed class counts.
 _BY_CLASS: dict[type[BaseException], Failure] = {
     AttemptTimedOut: _TIMEOUT,
     ConnectTimedOut: _UNSENT,
-    DeadlineExceeded: _TIMEOUT,  # it may have been that of this very attempt
+    DeadlineExceeded: _TIMEOUT,  # perhaps raised inside this very attempt
     EngineUnavailable: _UNSENT,
     HoldfastError: PERMANENT,
     ConnectionRefusedError: _UNSENT,
@@ -118,10 +118,10 @@ _BY_CLASS: dict[type[BaseException], Failure] = {
 
 
 def classify(error: BaseException, wall: Callable[[], float]) -> Failure:
-    """What an exception means; one that is not known is permanent: it may well be a mistake in the code."""
+    """Return the failure that an exception means. An unknown exception is permanent: it is probably a bug."""
     judged = getattr(error, "holdfast_failure", None)
     if isinstance(judged, Failure):
-        return judged  # by an adapter, which had the answer itself
+        return judged  # set by an adapter, which had the response itself
     response = getattr(error, "response", None)
     if response is not None:
         answered = _answered(response, wall)
@@ -131,7 +131,7 @@ def classify(error: BaseException, wall: Callable[[], float]) -> Failure:
     if found is not None:
         return found
     found = _listed(error)
-    return PERMANENT if found is None else _wrapped(error, found)
+    return PERMANENT if found is None else _refine_by_wrapped(error, found)
 
 
 def _listed(error: BaseException) -> Failure | None:
@@ -145,7 +145,7 @@ def _listed(error: BaseException) -> Failure | None:
 
 
 def of_status(status: int, headers: Mapping[str, str], wall: Callable[[], float]) -> Failure | None:
-    """What the status of an HTTP response means; None for one that is no failure."""
+    """Return the failure that an HTTP status means, or None below 400."""
     if status < 400:
         return None
     kind = _kind_of(status, None)
@@ -163,7 +163,7 @@ def _kind_of(status: int, code: str | None) -> FailureKind:
 
 
 def _answered(response: Any, wall: Callable[[], float]) -> Failure | None:
-    """The failure in the response that an exception carries: botocore's is a mapping, those of HTTP clients are not."""
+    """Return the failure in an exception's `response`: a mapping in botocore, an object in HTTP clients."""
     if isinstance(response, Mapping):
         metadata = response.get("ResponseMetadata", {})
         code = response.get("Error", {}).get("Code")
@@ -176,18 +176,18 @@ def _answered(response: Any, wall: Callable[[], float]) -> Failure | None:
     return of_status(status, getattr(response, "headers", {}), wall)
 
 
-def _wrapped(error: BaseException, found: Failure) -> Failure:
-    """The same, or what an error inside says: requests and urllib3 wrap what happened, httpx has it as the cause."""
+def _refine_by_wrapped(error: BaseException, found: Failure) -> Failure:
+    """Refine `found` by the wrapped exceptions: in requests and urllib3 an argument or `reason`, in httpx the cause."""
     if found is _TRANSIENT and any(_listed(inner) is _UNSENT for inner in _inside(error, _content)):
         return _UNSENT
-    # Only in this direction: an error that was raised while another was handled proves nothing of the other's.
+    # Causes must not turn a failure into UNSENT: __context__ may be an error that was only being handled.
     if found is _UNSENT and any(_listed(inner) is PERMANENT for inner in _inside(error, _cause)):
-        return PERMANENT  # a certificate that is not valid
+        return PERMANENT  # an invalid certificate
     return found
 
 
 def _inside(error: BaseException, step: Callable[[BaseException], object]) -> Iterator[BaseException]:
-    for _ in range(DEEPEST):
+    for _ in range(MAX_WRAPPED_DEPTH):
         inner = step(error)
         if not isinstance(inner, BaseException):
             return
@@ -205,10 +205,10 @@ def _cause(error: BaseException) -> object:
 
 
 def parse_retry_after(headers: Mapping[str, str], wall: Callable[[], float]) -> float | None:
-    """Seconds that the response's headers ask to wait; None if they say nothing that can be understood.
+    """Return the seconds that a response's headers ask to wait, or None without a valid header.
 
-    `Retry-After` in seconds or as a date (RFC 9110, 10.2.3), and `x-amz-retry-after` in milliseconds, which wins: it is
-    finer. The mapping must not mind upper and lower case, or have names in lower case.
+    Reads `x-amz-retry-after` in milliseconds first, because it is finer, then `Retry-After` in seconds or as a date
+    (RFC 9110, 10.2.3). The mapping must be case-insensitive, or have names in lower case.
     """
     milliseconds = _number(headers.get("x-amz-retry-after", ""))
     if milliseconds is not None:
@@ -217,7 +217,7 @@ def parse_retry_after(headers: Mapping[str, str], wall: Callable[[], float]) -> 
     seconds = _number(value)
     if seconds is not None or not value:
         return seconds
-    from email.utils import parsedate_to_datetime  # 15 ms, for servers that answer with a date
+    from email.utils import parsedate_to_datetime  # takes 15 ms, and few servers send a date
 
     try:
         return max(0.0, parsedate_to_datetime(value).timestamp() - wall())

@@ -1,4 +1,4 @@
-"""Which bounds hold here: `with deadline(2.0)` bounds all calls inside it. A scope follows the context into tasks."""
+"""The current scope: `with deadline(2.0)` bounds all calls inside it. Tasks inherit the scope with their context."""
 
 import math
 from collections.abc import Callable
@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast._errors import DeadlineExceeded, InvalidValue
 from holdfast.calls.runtime import PROCESS, Runtime
-from holdfast.calls.scope import Scope
+from holdfast.calls.scope import NO_THREAD, Scope
 
 if TYPE_CHECKING:
     from holdfast.calls.attempt import Attempt
@@ -22,31 +22,31 @@ Result = TypeVar("Result")
 
 
 class ThreadScopes(msgspec.Struct, eq=False):
-    """Where synchronous calls of one thread keep their scopes, one within the other.
+    """The nested scopes of one thread's synchronous calls.
 
-    Setting and resetting a ContextVar takes a third of the time of a call that succeeds. Synchronous calls leave their
-    attempt in a place of the context instead, and put back what was there: nothing else runs in their thread until they
-    return. A copied context takes the place along: a task of the same thread runs before, after or within such a call.
-    Another thread sees that the place is not its own, and finds the deadline around the call and not the attempt;
-    `propagate_context` takes both along. Greenlets must be known to `threading.get_ident`, as those of a patched
-    gevent are.
+    Setting and resetting a ContextVar takes a third of the time of a successful call. Synchronous calls therefore
+    store their attempt in `innermost` and restore the previous value: nothing else runs in their thread until they
+    return. A copied context shares this object, which is safe: a task of the same thread runs before, after or within
+    such a call. Another thread finds `outer`, so it sees the deadline around the call but not the attempt;
+    `propagate_context` passes both on. Greenlets need a `threading.get_ident` that tells them apart, as gevent's
+    monkey patching provides.
     """
 
     thread: int
     outer: Scope | None
-    """The scope around the place, for other threads."""
+    """The scope that other threads see."""
     innermost: Scope | None
-    """The innermost scope in its own thread."""
+    """The scope that `thread` sees."""
 
 
-NO_SCOPES = ThreadScopes(-1, None, None)
-"""The place of every context in which nothing was called yet."""
+NO_SCOPES = ThreadScopes(NO_THREAD, None, None)
+"""The value in every context that has made no call yet."""
 SCOPE: ContextVar[Scope | ThreadScopes] = ContextVar("holdfast.calls.scope", default=NO_SCOPES)
-"""Asked by `current_scope`; set and reset for what may be suspended: deadlines, tasks, requests."""
+"""Read by `current_scope`. Set and reset around code that may be suspended: deadlines, tasks, requests."""
 
 
 def current_scope() -> Scope | None:
-    """The innermost scope here; None: no bounds at all."""
+    """Return the innermost scope of the current context, or None without any bounds."""
     found = SCOPE.get()
     if isinstance(found, Scope):
         return found
@@ -54,7 +54,7 @@ def current_scope() -> Scope | None:
 
 
 def new_thread_scopes() -> ThreadScopes:
-    """A new place for the synchronous calls of this context and thread; it stays."""
+    """Set a new ThreadScopes for the synchronous calls of this context and thread, and return it. It is not reset."""
     scope = current_scope()
     scopes = ThreadScopes(get_ident(), scope, scope)
     SCOPE.set(scopes)
@@ -62,16 +62,16 @@ def new_thread_scopes() -> ThreadScopes:
 
 
 def reset_scope(token: Token[Scope | ThreadScopes]) -> None:
-    """Set back what was found before. Nothing to do in another context than the one that it was set in."""
+    """Reset SCOPE to the value before `token`. Ignore a token of another context."""
     with suppress(ValueError):
         SCOPE.reset(token)
 
 
 def current_task_scope() -> Scope | None:
-    """Return the current scope for a call that may be suspended, without a ThreadScopes of its own."""
+    """Return the current scope for a call that may be suspended; drop a ThreadScopes that holds no scope."""
     scope = current_scope()
     if scope is None:
-        SCOPE.set(NO_SCOPES)  # the quickest to find, to set and to set back
+        SCOPE.set(NO_SCOPES)  # the fastest value to recognise, set and reset
     return scope
 
 
@@ -91,7 +91,7 @@ def propagate_context(function: Callable[Parameters, Result]) -> Callable[Parame
 
 
 def current_attempt() -> "Attempt":
-    """Return the attempt under way, for functions that a dependency calls. Raise InvalidValue outside of one."""
+    """Return the attempt in progress, for functions that a dependency calls. Raise InvalidValue outside of one."""
     from holdfast.calls.attempt import Attempt
 
     scope = current_scope()
@@ -99,15 +99,15 @@ def current_attempt() -> "Attempt":
         if isinstance(scope, Attempt):
             return scope
         scope = scope.enclosing
-    raise InvalidValue("no attempt is under way here: call this from a function that a Dependency calls")
+    raise InvalidValue("no attempt is in progress: call this from a function that a Dependency calls")
 
 
 class deadline:  # noqa: N801 - reads as a word: with deadline(2.0)
-    """Bounds the calls inside it to `seconds` from now; of nested ones the earliest counts. None bounds nothing.
+    """A deadline `seconds` from now for the calls inside the block. None sets no bound; nested, the earliest counts.
 
-    It interrupts no code by itself: calls through a Dependency end in time, and are refused when it has passed. A wall
-    clock that is set changes nothing. Not reusable. It holds for the context that it is entered in, which is another
-    one in a generator around other code, such as a fixture or a `yield` dependency of a web framework.
+    It interrupts no code itself. Calls through a Dependency are bounded by it, and refused after it. Setting the wall
+    clock has no effect. Make a new one for each `with`. It applies to the context in which it is entered: a generator
+    around other code, such as a fixture or a `yield` dependency of a web framework, may have another one.
     """
 
     __slots__ = ("_expires", "_runtime", "_seconds", "_token")
@@ -139,17 +139,17 @@ class deadline:  # noqa: N801 - reads as a word: with deadline(2.0)
         self._token = None
 
     def remaining(self) -> float:
-        """Seconds that are left, 0 when it has passed, infinity without a bound."""
+        """Return the seconds left: 0 after the deadline, infinity without one."""
         return max(0.0, self._expires - self._runtime.monotonic())
 
     def check(self) -> None:
-        """Raise DeadlineExceeded if it has passed: for loops and computations that no call interrupts."""
+        """Raise DeadlineExceeded after the deadline. For loops and computations that make no calls."""
         if self._expires <= self._runtime.monotonic():
-            raise DeadlineExceeded("the deadline has passed: what is left of this work would be for nobody")
+            raise DeadlineExceeded("the deadline has passed: the caller no longer waits for the result")
 
 
 class detached:  # noqa: N801 - reads as a word: with detached()
-    """Runs work without the deadline and the retry owner around it, because it must outlive the request it began in."""
+    """A block without the deadline and retry owner around it, for work that must outlive the current request."""
 
     __slots__ = ("_token",)
 
@@ -161,7 +161,7 @@ class detached:  # noqa: N801 - reads as a word: with detached()
 
 
 def remaining(*, runtime: Runtime = PROCESS) -> float | None:
-    """Seconds until the deadline around this code, 0 when it has passed; None if there is none."""
+    """Return the seconds until the current deadline: 0 after it, None without one."""
     scope = current_scope()
     if scope is None or scope.expires == math.inf:
         return None

@@ -1,4 +1,4 @@
-"""One service that is called, and everything that its callers share. Start reading at `Dependency`."""
+"""A service that is called, with the policies and state that its callers share. Start reading at `Dependency`."""
 
 import inspect
 import math
@@ -26,8 +26,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 class Dependency:
     """A service that is called: its timeouts, its retries, and the state that all functions calling it share.
 
-    Make one for each service and keep it; functions that call the service are decorated with `call`. Policies are
-    frozen values. Safe in threads, in forked processes and in several event loops; what it knows is this process's.
+    Make one for each service and keep it. Decorate functions that call the service with `call`. Policies are frozen
+    values. Safe in threads, forked processes and several event loops. Its state is not shared between processes.
     """
 
     def __init__(
@@ -55,17 +55,17 @@ class Dependency:
 
     @property
     def name(self) -> str:
-        """What it is called in logs, metrics and errors."""
+        """The name in logs, metrics and errors."""
         return self._state.name
 
     @property
     def endpoints(self) -> "Endpoints | ShardEndpoints | None":
-        """Where calls go, if that is chosen here."""
+        """The endpoints to choose from, or None if the calling functions choose."""
         return self._state.endpoints
 
     @property
     def sink(self) -> Sink[CallEvent] | None:
-        """Where events go; may be set at any time. None: nothing is paid for them."""
+        """The sink for events, which may be set at any time. None means no events, which costs nothing."""
         return self._state.sink
 
     @sink.setter
@@ -74,37 +74,37 @@ class Dependency:
 
     @property
     def dropped_events(self) -> int:
-        """Events that the sink failed to take."""
+        """Events for which the sink raised."""
         return self._state.dropped_events
 
     @property
     def timeout(self) -> float:
-        """Seconds that an attempt may take now."""
+        """Current timeout of an attempt, in seconds."""
         return self._state.timeout
 
     @property
     def connect_timeout(self) -> float:
-        """Seconds that setting up a connection may take now."""
+        """Current timeout of a connection set-up, in seconds."""
         return self._state.connect_estimator.value
 
     @property
     def tokens(self) -> float:
-        """What is left of the retry budget."""
+        """Tokens left in the retry budget."""
         return self._state.bucket.tokens
 
     @property
     def in_flight(self) -> int:
-        """Attempts that are under way; counted only if there is a limit."""
+        """Attempts in flight; 0 without a limit, because they are not counted then."""
         return self._state.in_flight.count
 
     @property
     def limit(self) -> int | None:
-        """How many attempts may be under way at once; None: any number."""
+        """Maximum number of concurrent attempts, or None for no limit."""
         max_in_flight = self._state.in_flight.max_count
         return None if max_in_flight == math.inf else int(max_in_flight)
 
     def latency(self, percent: float) -> float | None:
-        """Return a percentile of the latencies seen, in seconds; None: there are none; infinity: more were cut off."""
+        """Return a percentile of recent latencies in seconds: None without any, infinity if it lies among timeouts."""
         if not 0 < percent < 100:
             raise InvalidValue(f"percentile {percent}: expected a number above 0 and below 100")
         state = self._state
@@ -113,17 +113,17 @@ class Dependency:
         return histogram.exceeded_by(1 - percent / 100) if histogram.total else None
 
     def call(self, *, idempotent: bool, operation: str | None = None) -> Callable[[Function], Function]:
-        """Decorate a function that calls the service, synchronous or not; its signature stays.
+        """Return a decorator for a function, synchronous or not, that calls the service. It keeps the signature.
 
-        `idempotent` says whether doing it twice is doing it once: if not, it is repeated only when nothing was sent.
-        `operation` names it in events, else the function's name does. An attempt of an asynchronous function is
-        cancelled when its time is over; a synchronous one cannot be, so hand `current_attempt().timeout` to its client.
+        `idempotent`: whether repeating it has the same effect as doing it once. If not, it is retried only when nothing
+        was sent. `operation` is its name in events; the default is the function's name. An attempt of an asynchronous
+        function is cancelled on timeout. A synchronous one cannot be: pass `current_attempt().timeout` to its client.
         """
         _expect("idempotent", idempotent, bool)
 
         def decorate(function: Function) -> Function:
             if not callable(function):
-                raise InvalidValue(f"{function!r} to call {self.name} with: expected a function")
+                raise InvalidValue(f"{function!r} to call {self.name}: expected a function")
             if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
                 raise InvalidValue(f"{function.__qualname__} is a generator: loop over attempts() and yield after each")
             named = Operation(self.name, operation or _name_of(function))
@@ -144,7 +144,7 @@ class Dependency:
         idempotent: bool,
         operation: str | None = None,
     ) -> Result:
-        """Call a function once, with all that `call` does for decorated ones."""
+        """Call a function now, with the timeouts and retries that `call` gives to decorated ones."""
         if _is_asynchronous(function):
             raise InvalidValue(f"{_name_of(function)} is asynchronous: await run_async() instead")
         return self.call(idempotent=idempotent, operation=operation)(function)(*arguments)
@@ -156,7 +156,7 @@ class Dependency:
         idempotent: bool,
         operation: str | None = None,
     ) -> Result:
-        """Await a function once, with all that `call` does for decorated ones."""
+        """Await a function now, with the timeouts and retries that `call` gives to decorated ones."""
         from holdfast.calls.drive_async import bind_async
 
         _expect("idempotent", idempotent, bool)
@@ -165,7 +165,7 @@ class Dependency:
         return result
 
     def attempts(self, *, idempotent: bool, operation: str = "attempts") -> "AttemptLoop":
-        """Loop over the attempts of one call, `for` or `async for`, until the work in `with attempt:` succeeds."""
+        """Return an iterator, sync and async, over the attempts of one call, each made in a block `with attempt:`."""
         from holdfast.calls.attempt_loop import AttemptLoop
 
         _expect("idempotent", idempotent, bool)
@@ -173,10 +173,10 @@ class Dependency:
 
 
 def state_of(dependency: Dependency) -> DependencyState:
-    """Return what adapters and drivers know of a dependency. Raises InvalidValue for anything else."""
+    """Return the state of a dependency, for adapters and drivers. Raise InvalidValue for any other object."""
     if not isinstance(dependency, Dependency):
         raise InvalidValue(f"dependency is {dependency!r}: expected a Dependency")
-    return dependency._state  # noqa: SLF001 - the one place where it is handed out
+    return dependency._state  # noqa: SLF001 - only here
 
 
 def _name_of(function: Callable[..., Any]) -> str:
@@ -185,12 +185,12 @@ def _name_of(function: Callable[..., Any]) -> str:
 
 
 def _is_asynchronous(function: Callable[..., Any]) -> bool:
-    by_call = getattr(type(function), "__call__", None)  # noqa: B004 - of an object that is called like a function
+    by_call = getattr(type(function), "__call__", None)  # noqa: B004 - for callable objects
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(by_call)
 
 
 def _expect(name: str, value: object, kind: Any) -> None:
-    """Raise InvalidValue for what would be found out only when something fails, long after it was written."""
+    """Raise InvalidValue for a value of another type, which would otherwise only show when a call fails."""
     if not isinstance(value, kind):
         words = getattr(kind, "__name__", str(kind))
         raise InvalidValue(f"{name} is {value!r}: expected {'True or False' if kind is bool else words}")

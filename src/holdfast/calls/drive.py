@@ -1,4 +1,4 @@
-"""The synchronous driver: makes the attempts, sleeps between them."""
+"""The synchronous driver: makes the attempts and sleeps between them."""
 
 from collections.abc import Callable, Coroutine
 from functools import wraps
@@ -20,16 +20,16 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 get_scope: Callable[[], Any] = SCOPE.get
 
 
-def bind(  # noqa: C901 - the short way is written out: every call of a function is a tenth of what it costs
+def bind(  # noqa: C901 - the fast path is inlined: each function call would add a tenth to its cost
     dependency: "DependencyState", function: Function, operation: Operation, *, idempotent: bool
 ) -> Function:
-    """Return the function, called as the dependency's policies say.
+    """Return `function` with the dependency's timeouts, retries and budget.
 
-    A first attempt that succeeds is made right here and not by `Call`: nearly every call is one, and its cost counts.
+    The first attempt does not use `Call`: nearly every call succeeds at it, so its cost counts.
     """
     runtime, bucket, add_sample = dependency.runtime, dependency.bucket, dependency.samples.append
     retry_owner = dependency.retry_owner if idempotent else None
-    options = (operation, idempotent)  # in one, because each name from out here is paid for by every call
+    options = (operation, idempotent)  # a single closure variable, because each one slows down every call
     is_new = True
 
     @wraps(function)
@@ -39,7 +39,7 @@ def bind(  # noqa: C901 - the short way is written out: every call of a function
         if scopes.thread != get_ident():
             scopes = new_thread_scopes()
         outer = scopes.innermost
-        monotonic = runtime.monotonic  # apart from its call, because CPython 3.11 makes that quicker: 20 ns
+        monotonic = runtime.monotonic  # a local variable is 20 ns faster in CPython 3.11
         started = monotonic()
         call_expires = started + dependency.total
         owner = retry_owner
@@ -55,11 +55,11 @@ def bind(  # noqa: C901 - the short way is written out: every call of a function
             if outer.retry_owner is not None:
                 owner = outer.retry_owner
         expires = started + dependency.timeout
-        attempt = Attempt(expires if expires < call_expires else call_expires, owner, outer, dependency, call_expires)  # noqa: FURB136 - quicker
+        attempt = Attempt(expires if expires < call_expires else call_expires, owner, outer, dependency, call_expires)  # noqa: FURB136 - faster
         scopes.innermost = attempt
         try:
             result = function(*args, **kwargs) if kwargs else function(*args)
-        except Exception as caught:  # noqa: BLE001 - understood by the engine
+        except Exception as caught:  # noqa: BLE001 - the engine classifies it
             error = caught
         else:
             if is_new:
@@ -79,7 +79,7 @@ def bind(  # noqa: C901 - the short way is written out: every call of a function
         try:
             return run_attempts(engine_call, function, args, kwargs, attempt, error)
         finally:
-            del error  # it holds this frame, and the frame must not hold it
+            del error  # breaks the reference cycle of error, traceback and frame
 
     return cast("Function", call)
 
@@ -92,7 +92,7 @@ def run_attempts(  # noqa: C901, PLR0912, PLR0917 - a driver's own loop
     attempt: Attempt | None = None,
     error: Exception | None = None,
 ) -> Any:
-    """Make attempts until one is the last; the first one may have failed already."""
+    """Make attempts until one succeeds or is the last. `attempt` with `error` is a first attempt that has failed."""
     result: Any = None
     runtime = call.dependency.runtime
     sleep, interceptor, is_limited = runtime.clock.sleep, runtime.interceptor, call.dependency.in_flight.max_count < inf
@@ -115,7 +115,7 @@ def run_attempts(  # noqa: C901, PLR0912, PLR0917 - a driver's own loop
                 scopes.innermost = attempt
                 try:
                     result = function(*args, **kwargs)
-                except Exception as caught:  # noqa: BLE001 - understood by the engine
+                except Exception as caught:  # noqa: BLE001 - the engine classifies it
                     error = caught
                 else:
                     refuse_coroutine(result, call.operation)
@@ -132,11 +132,11 @@ def run_attempts(  # noqa: C901, PLR0912, PLR0917 - a driver's own loop
                 sleep(delay)
             attempt = None
     finally:
-        error = None  # its traceback holds this frame, and the frame must not hold it
+        error = None  # breaks the reference cycle of error, traceback and frame
 
 
 def refuse_coroutine(result: object, operation: Operation) -> None:
-    """Raise InvalidValue for a coroutine, which has done nothing yet: it would be neither bounded nor repeated."""
-    if hasattr(result, "send") and isinstance(result, Coroutine):  # in this order: it is quicker to be no coroutine
-        result.close()  # one that is never awaited would complain on top
+    """Raise InvalidValue for a coroutine: it has not run yet, so neither timeouts nor retries would apply to it."""
+    if hasattr(result, "send") and isinstance(result, Coroutine):  # `hasattr` first: it is faster for other results
+        result.close()  # avoids the warning that it was never awaited
         raise InvalidValue(f"{operation} returned a coroutine: make it `async def`, or use run_async()")

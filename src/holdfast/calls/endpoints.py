@@ -1,4 +1,4 @@
-"""Which endpoint to call next: every zone in turn, or the own one first, without those that are out. Pure."""
+"""The choice of the next endpoint: each zone in turn, or the own zone first, never a zone that is out. Pure."""
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -9,7 +9,7 @@ from holdfast._types import Zone, ZoneView
 from holdfast.calls.resolvers.resolver import AddressesByZone, Directory, StaticResolver
 
 ChooseAddress: TypeAlias = Callable[[Collection[str], frozenset[Zone]], str | None]
-"""Names the address to call, given those that were tried and the zones that are out; None if none is left."""
+"""Returns the address to call, given the addresses tried and the zones that are out; None if none is left."""
 
 _NONE: frozenset[Zone] = frozenset()
 
@@ -21,28 +21,28 @@ class NoEndpoint(EngineUnavailable):
 
 
 class Endpoint(NamedTuple):
-    """Where to call. A pair: `zone, address = endpoints.next()`."""
+    """The zone and address to call: `zone, address = endpoints.next()`."""
 
     zone: Zone
     address: str
 
 
 class AllZonesIn:
-    """A ZoneView that knows of no zone that is out."""
+    """A ZoneView in which no zone is out."""
 
     def out(self, workload: str | None = None) -> frozenset[Zone]:  # noqa: ARG002
-        return _NONE  # always the same one, which makes it quick to see that nothing has changed
+        return _NONE  # always the same object: `next` compares by identity
 
 
 class Endpoints:
-    """The endpoints of one service by zone. Thread-safe; decides from memory.
+    """The endpoints of one service by zone. Thread-safe; makes no network calls.
 
-    Calls go round the zones, and inside a zone round its endpoints, so that zones get equal shares whatever the number
-    of their instances. With `own_zone`, calls stay in that zone while it is in, so that one zone's failure stays in it.
+    Calls go to the zones in turn, and inside a zone to its endpoints in turn: each zone gets an equal share, with few
+    endpoints or many. With `own_zone`, calls stay in that zone while it is in, so that its failure affects no other.
 
-    The endpoints are a mapping, or a Directory that knows them as they change, such as `RefreshingDirectory`. Without
-    a `zones`, all zones are in. `offset` is where the round begins: random for short-lived processes, else all call
-    the first.
+    `endpoints` is a mapping, or a Directory that follows changes, such as `RefreshingDirectory`. Without `zones`, all
+    zones are in. `offset` is the index to start with. Use a random one in short-lived processes; otherwise each of them
+    starts with the first endpoint.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class Endpoints:
     ) -> None:
         directory = StaticResolver(endpoints) if isinstance(endpoints, Mapping) else endpoints
         if not hasattr(directory, "current"):
-            # A resolver may ask a server: that must not happen for every request.
+            # A resolver may call a server, which must not happen for every request.
             raise InvalidValue(
-                f"endpoints are {endpoints!r}: expected addresses by zone, or RefreshingDirectory(...) of this"
+                f"endpoints are {endpoints!r}: expected addresses by zone, or RefreshingDirectory(...) of a resolver"
             )
         self._directory = directory
         self._zone_view = AllZonesIn() if zones is None else zones
@@ -70,10 +70,10 @@ class Endpoints:
         self._candidates = _Candidates({}, _NONE, [], None)
 
     def next(self, tried: Collection[str] = ()) -> Endpoint:
-        """Return the endpoint to call; on a retry, one whose address was not `tried`. When all were, it starts over.
+        """Return the endpoint to call, with an address that is not in `tried`. When all were tried, start over.
 
-        The own zone comes first while it is in and has one that was not tried. Else a retry goes to the zone in which
-        the fewest were tried: the zone may be what failed. Raise NoEndpoint when all zones with endpoints are out.
+        The own zone comes first while it is in and has an untried endpoint. Otherwise a retry goes to the zone with the
+        fewest tried endpoints: the whole zone may have failed. Raise NoEndpoint if all zones with endpoints are out.
         """
         known = self._directory.current()
         out = self._zone_view.out(self._workload)
@@ -92,16 +92,16 @@ class Endpoints:
             names = ", ".join(known) or "none is known"
             raise NoEndpoint(f"all zones ({names}) are out: bring one back, or add endpoints elsewhere")
         for zone in zones:
-            # Divided: with the same start as the zones, of two zones with two endpoints only two would ever come first.
+            # Not the offset of the zones: of two zones with two endpoints each, only two endpoints could come first.
             self._address_counters.setdefault(zone, itertools.count(self._offset // len(known)))
         return _Candidates(known, out, zones, self._own_zone if self._own_zone in zones else None)
 
 
 class ShardEndpoints:
-    """The endpoints of one tenant's shard: on a retry another one of the same shard, never one outside of it.
+    """The endpoints of one tenant's shard. A retry goes to another endpoint of the same shard, never outside of it.
 
     `members` are all endpoints of the shard. `choose` picks one of their addresses, as `holdfast.shards.pick_worker`
-    does. As thread-safe as `choose`.
+    does. Thread-safe if `choose` is.
     """
 
     def __init__(
@@ -113,40 +113,40 @@ class ShardEndpoints:
     ) -> None:
         self._zone_by_address = {address: zone for zone, address in members}
         if not self._zone_by_address:
-            raise InvalidValue("a shard has no endpoints: expected at least one")
+            raise InvalidValue("the shard has no endpoints: expected at least one")
         self._choose = choose
         self._zone_view = AllZonesIn() if zones is None else zones
         self._workload = workload
 
     def next(self, tried: Collection[str] = ()) -> Endpoint:
-        """Return the endpoint to call, not one of `tried` while there are others. Raise NoEndpoint if all are out."""
+        """Return the endpoint to call, outside `tried` while there are others. Raise NoEndpoint if all are out."""
         out = self._zone_view.out(self._workload)
         address = self._choose(tried, out)
         if address is None and tried:
             address = self._choose((), out)
         if address is None:
             raise NoEndpoint(
-                f"none of the shard ({', '.join(self._zone_by_address)}) may be called: bring a zone back, or "
+                f"no endpoint of the shard ({', '.join(self._zone_by_address)}) may be called: bring a zone back, or "
                 "replace members"
             )
         if address not in self._zone_by_address:
-            raise InvalidValue(f"{address} was chosen, which is not in the shard: expected one of its endpoints")
+            raise InvalidValue(f"choose returned {address}, which is not in the shard: expected one of its addresses")
         return Endpoint(self._zone_by_address[address], address)
 
 
 class _Candidates(NamedTuple):
-    """What can be called, for as long as neither the endpoints nor the zones that are out change."""
+    """The endpoints to choose from. Valid until the known endpoints or the zones that are out change."""
 
     known: AddressesByZone
     out: frozenset[Zone]
     zones: list[Zone]
-    """Those that are in."""
+    """The zones that are in."""
     own_zone: Zone | None
-    """Only if it is one of them."""
+    """None if it is not in `zones`."""
 
 
 def _leave_out_tried(candidates: _Candidates, tried: Collection[str]) -> _Candidates:
-    """What of it was not tried, in the zones that come next; everything if all was tried."""
+    """Return the untried endpoints, with the least tried zones as `zones`; `candidates` if all were tried."""
     left = {zone: [address for address in candidates.known[zone] if address not in tried] for zone in candidates.zones}
     counts = {zone: len(candidates.known[zone]) - len(left[zone]) for zone in candidates.zones if left[zone]}
     if not counts:

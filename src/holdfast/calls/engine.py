@@ -1,4 +1,4 @@
-"""What every driver does between two attempts of a call: decide, count, tell the sink. Neither sleeps nor calls."""
+"""The steps of a call that all drivers share: decide, count, emit events. Does not sleep, and calls no function."""
 
 import logging
 import math
@@ -10,6 +10,7 @@ from holdfast._types import Operation
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.classify import PERMANENT, Failure, FailureKind, classify
 from holdfast.calls.events import AttemptEnded, BudgetExhausted, GaveUp, Retrying
+from holdfast.calls.histogram import TIMED_OUT, censored_at
 from holdfast.calls.retry import REASON_TEXT, GiveUp, GiveUpReason, RetryAfterScope, RetryOwner, decide
 from holdfast.calls.scope import Scope
 
@@ -19,20 +20,20 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 TIMER_TOLERANCE = 0.001
-"""Seconds that the timer of an event loop may be early: uvloop counts in milliseconds."""
+"""Seconds by which the timer of an event loop may fire early: uvloop counts in milliseconds."""
 
 # Looked up once, as in `retry.py`.
 _PERMANENT, _TIMEOUT, _UNSENT = FailureKind.PERMANENT, FailureKind.TIMEOUT, FailureKind.UNSENT
 _HERE, _BELOW = RetryOwner.HERE, RetryOwner.BELOW
 _RAISED_BY_CALL = "_holdfast_raised_by_call"
-"""Set on an error that a call has raised, for calls around it."""
+"""Attribute set on an error that a call has raised, for calls around it."""
 
 
 class Call:
-    """One call with all its attempts. Drivers call `begin`, `enter`, the attempt, `leave`, `end_attempt`."""
+    """One call with all its attempts. For each, drivers call `begin`, `enter`, the function, `leave`, `end_attempt`."""
 
     attempt_class: ClassVar[type[Attempt]] = Attempt
-    """Of what its attempts are made."""
+    """The class of its attempts."""
 
     def __init__(
         self,
@@ -53,10 +54,8 @@ class Call:
             self.expires = min(self.expires, outer.expires)
             if outer.retry_owner is not None and dependency.retry.owner is not _HERE:
                 self.retry_owner = self.owned_by = outer.retry_owner
-            elif self.retry_owner is None:
-                self.retry_owner = (
-                    outer.retry_owner
-                )  # it repeats nothing itself: those below have the owner that it has
+            elif self.retry_owner is None:  # this layer does not retry, so the layers below keep its owner
+                self.retry_owner = outer.retry_owner
         self.operation = operation
         self.idempotent = idempotent
         self._started = self._began = started
@@ -66,21 +65,18 @@ class Call:
         self._last: Failure | None = None
 
     def initial_delay(self) -> float:
-        """Seconds to wait before the first attempt, because the server asked for it.
-
-        Raises RetryAfterTooLong if in vain.
-        """
+        """Return the seconds that Retry-After delays the first attempt. Raise RetryAfterTooLong past the deadline."""
         dependency = self.dependency
         if dependency.retry_after.policy.scope is not RetryAfterScope.ALL:
             return 0.0
         seconds = dependency.retry_after.delay(self._started, dependency.runtime.chance)
         if seconds and self._started + seconds >= self.expires:
             self._emit_gave_up(GiveUpReason.RETRY_AFTER, self._started)
-            raise RetryAfterTooLong(f"{self.operation}: the server asked to be left alone for {seconds:.1f} s more")
+            raise RetryAfterTooLong(f"{self.operation}: Retry-After asks to wait {seconds:.1f} s, past the deadline")
         return seconds
 
     def begin(self, error: Exception | None = None) -> Attempt:
-        """The next attempt. Raises if there is no time for it: the `error` before it, if there was one."""
+        """Return the next attempt. After the deadline, raise the previous `error`, or DeadlineExceeded without one."""
         dependency = self.dependency
         now = dependency.runtime.monotonic()
         if self.expires <= now:
@@ -90,13 +86,13 @@ class Call:
             try:
                 raise error or deadline_passed_error(self.operation)
             finally:
-                error = None  # its traceback holds this frame, and the frame must not hold it
+                error = None  # breaks the reference cycle of error, traceback and frame
         self.number += 1
         self._began = now
         before = self._attempt
         expires = now + dependency.timeout
         self._attempt = attempt = self.attempt_class(
-            expires if expires < self.expires else self.expires,  # noqa: FURB136 - quicker than `min`
+            expires if expires < self.expires else self.expires,  # noqa: FURB136 - faster than `min`
             self.retry_owner,
             self.outer,
             dependency,
@@ -109,34 +105,34 @@ class Call:
         return attempt
 
     def enter(self, error: Exception | None = None) -> None:
-        """The attempt goes out now. Raises if too many are under way: the `error` before it, if there was one."""
+        """Count the attempt as in flight. At the limit, raise the previous `error`, or LimitReached without one."""
         dependency = self.dependency
         if dependency.in_flight.max_count < math.inf and not dependency.in_flight.enter():
-            self.number -= 1  # it is not made
+            self.number -= 1  # the attempt is not made
             now = dependency.runtime.monotonic()
             self._emit_gave_up(GiveUpReason.LIMIT, now)
             if error is not None:
                 error.add_note(self._format_note(GiveUpReason.LIMIT, now))
             try:
                 raise error or LimitReached(
-                    f"{self.operation}: {dependency.in_flight.max_count} calls are under way, which is the limit: "
-                    "it is slow now, or the limit is low"
+                    f"{self.operation}: {dependency.in_flight.max_count} calls are in flight, which is the limit: "
+                    "the dependency is slow, or the limit is too low"
                 )
             finally:
                 error = None
 
     def adopt(self, attempt: Attempt) -> None:
-        """Take over an attempt that a driver made by itself, in place of the one that was begun, if any."""
+        """Continue with an attempt that the driver made itself, as if `begin` had returned it."""
         self.number = attempt.number
         self._attempt = attempt
 
     def leave(self) -> None:
-        """The attempt is over, however it ended."""
+        """Count the attempt as no longer in flight, whether it succeeded or not."""
         if self.dependency.in_flight.max_count < math.inf:
             self.dependency.in_flight.leave()
 
     def end_attempt(self, attempt: Attempt, result: Any, error: Exception | None) -> float | None:
-        """Return the seconds to wait before the next attempt; None: there is none. A final `error` gets a note why."""
+        """Return the seconds to wait before the next attempt, or None if `error` is final, which then gets a note."""
         dependency = self.dependency
         now = dependency.runtime.monotonic()
         failure = self.classify_outcome(result, error)
@@ -173,7 +169,7 @@ class Call:
             if error is not None:
                 if self.number > 1 or step.reason is not GiveUpReason.PERMANENT:
                     error.add_note(self._format_note(step.reason, now))
-                with suppress(AttributeError):  # of a class that takes none
+                with suppress(AttributeError):  # its class does not allow new attributes
                     setattr(error, _RAISED_BY_CALL, True)
             return None
         self._delay, self._cost = step.delay, step.cost or dependency.bucket.budget.refund
@@ -185,7 +181,7 @@ class Call:
         return step.delay
 
     def classify_outcome(self, result: Any, error: Exception | None) -> Failure | None:
-        """What an attempt's end means; None: it succeeded. Adapters that know more of their errors add to it."""
+        """Return the failure of an attempt, or None if it succeeded. Adapters override it to refine their errors."""
         retry = self.dependency.retry
         if error is None:
             return None if retry.classify_result is None else retry.classify_result(result)
@@ -194,35 +190,35 @@ class Call:
             if retry.eventual and not retry.eventual.isdisjoint({failure.status, failure.code}):
                 return Failure(FailureKind.EVENTUAL, failure.status, failure.code, failure.retry_after)
         elif failure.kind is _UNSENT and getattr(error, _RAISED_BY_CALL, False):
-            # Another call failed inside of this one: of what else this one had sent by then, it proves nothing.
+            # A nested call sent nothing. This call may have sent something before that.
             return Failure(FailureKind.TRANSIENT, failure.status, failure.code, failure.retry_after)
         return failure
 
     def _classify(self, error: Exception) -> Failure:
-        """Judged by the caller's own rule first; whatever a rule raises, the error itself must not be lost."""
+        """Classify `error` by `Retry.classify`, then by built-in rules. A rule that raises does not hide `error`."""
         own = self.dependency.retry.classify
         try:
             failure = None if own is None else own(error)
             return classify(error, self.dependency.runtime.clock.wall) if failure is None else failure
         except Exception:
-            log.exception("%s: what %r means could not be found out; it is not repeated", self.operation, error)
+            log.exception("%s: could not classify %r; treating it as permanent, without a retry", self.operation, error)
             return PERMANENT
 
     def learn(self, attempt: Attempt, failure: Failure | None, now: float) -> None:
-        """Note the latency of an answer, good or bad; infinity for a timeout, below 0 if the deadline cut it off."""
+        """Record the latency of a response, good or bad. An attempt that the call's deadline ended is censored."""
         dependency = self.dependency
         if failure is None or (failure.kind is _PERMANENT and failure.status is not None):
             dependency.samples.append(now - self._began - attempt.setup_seconds)
         elif failure.kind is _TIMEOUT:
             dependency.samples.append(
-                math.inf if attempt.expires < self.expires else -(now - self._began - attempt.setup_seconds)
+                TIMED_OUT if attempt.expires < self.expires else censored_at(now - self._began - attempt.setup_seconds)
             )
         elif (
             failure.kind is _UNSENT
             and attempt.connecting_since is not None
             and now >= attempt.expires - TIMER_TOLERANCE
         ):
-            dependency.learn_connect(math.inf)  # one that was refused at once says nothing of how long connections take
+            dependency.learn_connect(TIMED_OUT)  # a refused connection is no sample: it says nothing about the latency
         if now >= dependency.learn_at:
             dependency.learn(now)
 
@@ -264,9 +260,9 @@ class Call:
         attempts = "1 attempt" if self.number == 1 else f"{self.number} attempts"
         owner = f" ({self.owned_by})" if reason is GiveUpReason.NOT_OWNER and self.owned_by else ""
         seconds = now - self._started
-        return f"holdfast: {self.operation}: {attempts} in {seconds:.3f} s, no more: {REASON_TEXT[reason]}{owner}"
+        return f"holdfast: {self.operation}: gave up after {attempts} in {seconds:.3f} s: {REASON_TEXT[reason]}{owner}"
 
 
 def deadline_passed_error(operation: Operation) -> DeadlineExceeded:
-    """What a call that begins after its deadline is answered with."""
+    """Return the error for a call that begins after its deadline."""
     return DeadlineExceeded(f"{operation}: refused, because the deadline had passed before it began")

@@ -1,4 +1,4 @@
-"""What happens to calls, one frozen value for each thing, for sinks. Pure."""
+"""The events of calls, as frozen values for sinks. Pure."""
 
 from dataclasses import dataclass
 
@@ -12,52 +12,53 @@ class AttemptEnded:
     """An attempt has ended."""
 
     operation: Operation
-    """The dependency is its service."""
+    """Its `service` is the name of the dependency."""
     at: float
     """When it ended, in seconds since the epoch."""
     number: int
     seconds: float
     failure: FailureKind | None = None
-    """None: it succeeded."""
+    """None if it succeeded."""
     status: int | None = None
     code: str | None = None
     error: str | None = None
-    """The name of the exception's class."""
+    """Class name of the exception."""
     zone: Zone | None = None
     address: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retrying:
-    """A further attempt follows after a delay."""
+    """Another attempt follows after a delay."""
 
     operation: Operation
     at: float
     number: int
-    """Of the attempt that follows."""
+    """Number of the attempt that follows."""
     delay: float
     failure: FailureKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GaveUp:
-    """No further attempt follows, and the caller gets the failure."""
+    """The call has failed: no further attempt follows."""
 
     operation: Operation
     at: float
     attempts: int
-    """Attempts that were made; 0: refused before the first."""
+    """Attempts made; 0 if the call was refused before the first."""
     reason: GiveUpReason
     seconds: float
-    """From the beginning of the call."""
+    """Duration of the whole call."""
     failure: FailureKind | None = None
+    """Of the last attempt; None if none was made."""
     retry_owner: str | None = None
-    """Who retries instead, if the reason is `not_owner`."""
+    """The layer that retries instead, if the reason is `not_owner`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetExhausted:
-    """The budget of a dependency is used up: from now on only the trickle is retried, until calls succeed again."""
+    """The retry budget of a dependency is used up. Until calls succeed again, retries are limited to its `trickle`."""
 
     dependency: str
     at: float
@@ -66,7 +67,7 @@ class BudgetExhausted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeoutChanged:
-    """A timeout that follows the latency has moved by more than a tenth."""
+    """A timeout that follows the latency has changed by more than a tenth."""
 
     dependency: str
     at: float

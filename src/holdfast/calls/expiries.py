@@ -1,4 +1,4 @@
-"""Cutting off attempts in an event loop: one timer for all of a dependency's, because they mostly expire in order."""
+"""Timeouts of attempts in an event loop: a dependency's attempts share a timer, as they mostly expire in order."""
 
 import math
 from asyncio import AbstractEventLoop, CancelledError, TimerHandle, current_task, get_running_loop
@@ -13,10 +13,10 @@ if TYPE_CHECKING:
 
 
 class Expiries:
-    """The attempts of one dependency that are under way in one event loop, and when each must end.
+    """The timeouts of one dependency's attempts in one event loop.
 
-    One timer serves all, where `asyncio.timeout` has one for each: attempts that share a timeout expire in the order in
-    which they began, and nearly all are over long before that. Those out of order have timers of their own.
+    Attempts share one timer, where `asyncio.timeout` has one for each: attempts with the same timeout expire in the
+    order in which they began, and nearly all end long before. An attempt out of this order has its own timer.
     """
 
     __slots__ = ("_timer", "armed_for", "latest", "loop", "pending", "runtime")
@@ -25,21 +25,21 @@ class Expiries:
         self.loop = loop
         self.runtime = runtime
         self.pending: dict[TimedAttempt, float] = {}
-        """When each is due, in this order."""
+        """Monotonic time at which each attempt times out, in ascending order."""
         self.latest = 0.0
         self.armed_for = math.inf
-        """When the timer for all will fire; infinity: there is none."""
+        """Monotonic time at which the shared timer fires; infinity if it is not set."""
         self._timer: TimerHandle | None = None
 
     def arm(self, due: float) -> None:
-        """Set the timer for all, in place of a later one."""
+        """Set the shared timer, replacing a later one."""
         if self._timer is not None:
             self._timer.cancel()
         self.armed_for = due
         self._timer = self.loop.call_later(min(due - self.runtime.monotonic(), self.runtime.poll_interval), self._fire)
 
     def arm_one(self, attempt: TimedAttempt) -> None:
-        """Set a timer for one, at the time at which it must end as things are."""
+        """Set a separate timer for `attempt`, at its current `expires`."""
         if attempt.timer is not None:
             attempt.timer.cancel()
         expires = attempt.expires
@@ -47,14 +47,14 @@ class Expiries:
         attempt.timer = self.loop.call_later(left, self._fire_one, attempt, expires)
 
     def _fire(self) -> None:
-        """Cut off those whose time is over; set the timer for the next one."""
+        """Cancel the attempts that have timed out, and set the timer for the next one."""
         while self.pending:
             attempt, due = next(iter(self.pending.items()))
             if due - self.runtime.monotonic() > TIMER_TOLERANCE:
                 self.arm(due)
                 return
             del self.pending[attempt]
-            if attempt.expires == due:  # else it was given another time, and a timer of its own
+            if attempt.expires == due:  # otherwise its timeout has changed, and it has its own timer
                 _cancel_attempt(attempt)
         self.armed_for, self._timer = math.inf, None
 
@@ -66,10 +66,10 @@ class Expiries:
 
 
 def arm_timeout(attempt: TimedAttempt) -> None:
-    """Cancel the current task when the attempt's time is over, unless it is `disarm_timeout`ed before that."""
+    """Cancel the current task when the attempt times out, unless `disarm_timeout` is called before that."""
     expiries = attempt.dependency.last_expiries
-    # That the loop runs in this thread is what `get_running_loop` would say, which asks the system for the process as
-    # well: 160 ns on CPython 3.11. A loop that keeps no such attribute is asked for.
+    # Compare thread ids, because `get_running_loop` also asks the system for the process id, which takes 160 ns on
+    # CPython 3.11. A loop without this attribute takes the slow path.
     if expiries is None or getattr(expiries.loop, "_thread_id", None) != get_ident():
         expiries = attempt.dependency.expiries(get_running_loop())
     task: Any = current_task(expiries.loop)
@@ -82,30 +82,30 @@ def arm_timeout(attempt: TimedAttempt) -> None:
         return
     expiries.latest = due
     expiries.pending[attempt] = due
-    if due < expiries.armed_for:  # none, or one for attempts that are over and had more time
+    if due < expiries.armed_for:  # no timer, or a later one for attempts that have ended
         expiries.arm(due)
 
 
 def disarm_timeout(attempt: TimedAttempt) -> None:
-    """The attempt is over, however it ended."""
+    """Remove the timeout of an attempt that has ended."""
     attempt.expiries.pending.pop(attempt, None)
     if attempt.timer is not None:
         attempt.timer.cancel()
-        attempt.timer = None  # it holds the attempt
+        attempt.timer = None  # it refers to the attempt
     if attempt.was_cancelled:
         attempt.task.uncancel()
 
 
 def _cancel_attempt(attempt: TimedAttempt) -> None:
-    if not attempt.was_cancelled:  # its own timer and that for all may fire in the same moment
+    if not attempt.was_cancelled:  # its own timer and the shared one may fire at the same moment
         attempt.was_cancelled = True
         attempt.task.cancel()
 
 
 def translate_cancellation(attempt: TimedAttempt, cancelled: CancelledError) -> Exception:
-    """Return the error for our cancellation; raise `cancelled` if others cancel as well, as `asyncio.timeout` does."""
+    """Return the timeout error for our own cancellation. As `asyncio.timeout` does, raise `cancelled` for any other."""
     if not attempt.was_cancelled or attempt.task.cancelling() > attempt.cancelling + 1:
         raise cancelled
     error = attempt.timeout_error()
-    error.__cause__ = cancelled  # its traceback shows what the attempt was waiting for
+    error.__cause__ = cancelled  # its traceback shows where the attempt was waiting
     return error

@@ -1,36 +1,43 @@
-"""How long things took, in 8 to 16 KB whatever their number: counts in buckets that are 3 % wide or less. Pure."""
+"""Durations as counts in buckets at most 3 % wide, in 8 to 16 KB for any number of samples. Pure."""
 
 import math
 from array import array
 from collections.abc import Iterable, Iterator
 
 MIN_EXPONENT = -20
-"""Of two, for the first bucket."""
+"""Power of two of the first bucket."""
 MIN_SECONDS = math.ldexp(0.5, MIN_EXPONENT)
-"""Half a microsecond; what took less is counted there."""
+"""Half a microsecond. The first bucket also counts shorter durations."""
 OCTAVES = 30
-"""Up to 512 seconds; what took longer is counted there."""
+"""Up to 512 seconds. The last bucket also counts longer durations."""
 BUCKETS_PER_OCTAVE = 32
-"""Buckets in an octave, of equal width: the widest is 1/32 of its lower edge."""
+"""Buckets of equal width in an octave: the widest is 1/32 of its lower edge."""
 LAST_BUCKET = OCTAVES * BUCKETS_PER_OCTAVE - 1
 EMPTY_COUNTS = bytes(4 * OCTAVES * BUCKETS_PER_OCTAVE)
+TIMED_OUT = math.inf
+"""The sample of an attempt that its own timeout ended."""
+
+
+def censored_at(seconds: float) -> float:
+    """Return the sample of an attempt that a deadline ended after `seconds`: its latency is longer. Stored negated."""
+    return -seconds
 
 
 class _Window:
-    """What was counted between two turns."""
+    """The counts between two rotations."""
 
-    __slots__ = ("ended", "lower_bounds", "total", "unfinished")
+    __slots__ = ("censored", "ended", "total", "unfinished")
 
     def __init__(self) -> None:
         self.ended = array("I", EMPTY_COUNTS)
-        self.lower_bounds: array[int] | None = None
-        """Those of which only is known that they took longer; made when there is one."""
+        self.censored: array[int] | None = None
+        """Counts of `censored_at` samples; made with the first one."""
         self.total = 0
         self.unfinished = 0
 
 
 class Histogram:
-    """Counts of durations in two windows: this one and the one before it. Not thread-safe."""
+    """Counts of durations in two windows: the current one and the one before it. Not thread-safe."""
 
     __slots__ = ("_current", "_previous")
 
@@ -39,45 +46,45 @@ class Histogram:
 
     @property
     def total(self) -> int:
-        """All that was counted, however it ended."""
+        """Samples of every kind."""
         return self._current.total + self._previous.total
 
     @property
     def unfinished(self) -> int:
-        """Those that had not ended when they were given up."""
+        """Samples that are TIMED_OUT."""
         return self._current.unfinished + self._previous.unfinished
 
     def add(self, samples: Iterable[float]) -> None:
-        """Count durations in seconds; infinity is one that had not ended, a negative one took longer than that."""
+        """Count samples: durations in seconds, TIMED_OUT, or values of `censored_at`."""
         now = self._current
         ended = now.ended
         frexp = math.frexp
         for seconds in samples:
             now.total += 1
-            if seconds == math.inf:
+            if seconds == TIMED_OUT:
                 now.unfinished += 1
                 continue
             counts = ended
-            if seconds < 0:
-                counts = now.lower_bounds = now.lower_bounds or array("I", EMPTY_COUNTS)
+            if seconds < 0:  # made by `censored_at`
+                counts = now.censored = now.censored or array("I", EMPTY_COUNTS)
             fraction, exponent = frexp(max(abs(seconds), MIN_SECONDS))
             bucket = (exponent - MIN_EXPONENT) * BUCKETS_PER_OCTAVE + int((fraction - 0.5) * 2 * BUCKETS_PER_OCTAVE)
             counts[min(bucket, LAST_BUCKET)] += 1
 
     def rotate(self) -> None:
-        """Begin a new window, and forget the one before this."""
+        """Begin a new window. The current one becomes the previous one, which is dropped."""
         self._current, self._previous = _Window(), self._current
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all samples."""
         self._current, self._previous = _Window(), _Window()
 
     def exceeded_by(self, share: float) -> float:
-        """The duration that this share of the samples exceeds; infinity if that cannot be told, or is beyond all.
+        """Return the duration in seconds that this share of the samples exceeds; infinity if no sample shows it.
 
-        `exceeded_by(0.001)` is the 99.9th percentile. Samples that took longer than some time count until then: the
-        estimate of Kaplan and Meier (https://doi.org/10.1080/01621459.1958.10501452). Within a bucket they are spread
-        evenly.
+        `exceeded_by(0.001)` is the 99.9th percentile. Censored samples count up to the time at which they ended: the
+        Kaplan-Meier estimator (https://doi.org/10.1080/01621459.1958.10501452). Samples are taken to be spread evenly
+        within a bucket.
         """
         before = 1.0
         for bucket, after in self._survival():
@@ -90,17 +97,17 @@ class Histogram:
 
     @property
     def unfinished_share(self) -> float:
-        """The share of the samples that exceeds all that ended, as far as it was given up; 0 if nothing was."""
+        """The estimated share of samples above the longest one that ended; 0 if no sample is TIMED_OUT."""
         if not self.unfinished:
             return 0.0
         share = 1.0
-        for _, share in self._survival():  # noqa: B007 - the last one is wanted
+        for _, share in self._survival():  # noqa: B007 - only the last value is used
             pass
         return share
 
     def _survival(self) -> Iterator[tuple[int, float]]:
-        """For each bucket in which samples ended, the share that took longer."""
-        left = float(self.total)  # those that took at least as long as this bucket
+        """Yield each bucket in which samples ended, with the share of samples that took longer."""
+        left = float(self.total)  # samples that reached this bucket
         share = 1.0
         now, before = self._current, self._previous
         for bucket in range(LAST_BUCKET + 1):
@@ -109,7 +116,7 @@ class Histogram:
                 share *= 1 - ended / left
                 left -= ended
                 yield bucket, share
-            if now.lower_bounds is not None:
-                left -= now.lower_bounds[bucket]
-            if before.lower_bounds is not None:
-                left -= before.lower_bounds[bucket]
+            if now.censored is not None:
+                left -= now.censored[bucket]
+            if before.censored is not None:
+                left -= before.censored[bucket]

@@ -1,7 +1,7 @@
-"""How much one process sends to a dependency: calls under way at once, and tokens that pay for retries.
+"""Limits on what one process sends to a dependency: attempts in flight, and tokens for retries.
 
-By Little's law, R requests per second of W seconds each are R x W under way. A dependency that hangs raises W, until no
-thread, task or connection is left for anything else. A limit contains that: it refuses further calls at once.
+By Little's law, R requests per second that take W seconds each are R x W in flight. A dependency that hangs raises W,
+until no thread, task or connection is left for other work. A limit prevents that: it refuses further calls immediately.
 """
 
 import math
@@ -15,17 +15,17 @@ from holdfast.calls.retry import RetryBudget
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """At most so many attempts at once."""
+    """The maximum number of concurrent attempts."""
 
     max_in_flight: int
 
     def __post_init__(self) -> None:
         if self.max_in_flight < 1:
-            raise InvalidValue(f"limit of {self.max_in_flight} calls at once: expected at least 1")
+            raise InvalidValue(f"limit of {self.max_in_flight} concurrent calls: expected at least 1")
 
     @classmethod
     def for_load(cls, *, rate: float, seconds: float, headroom: float = 2.0) -> "Limit":
-        """The limit for `rate` calls per second that take `seconds` each, times `headroom` for bursts."""
+        """Return the limit for `rate` calls per second that take `seconds` each, times `headroom` for bursts."""
         if not (0 < rate < math.inf and 0 < seconds < math.inf and 1 <= headroom < math.inf):
             raise InvalidValue(
                 f"rate {rate} of {seconds} seconds, headroom {headroom}: expected more than 0, and headroom at least 1"
@@ -34,7 +34,7 @@ class Limit:
 
 
 class InFlightCounter:
-    """Counts the attempts that are under way. Thread-safe; a forked child has none."""
+    """The number of attempts in flight. Thread-safe; a forked child starts at 0."""
 
     __slots__ = ("__weakref__", "_lock", "count", "max_count")
 
@@ -48,7 +48,7 @@ class InFlightCounter:
         self.count = 0
 
     def enter(self) -> bool:
-        """Count one more. False: there are as many as may be."""
+        """Add one attempt. Return False, and add none, if the limit is reached."""
         with self._lock:
             if self.count >= self.max_count:
                 return False
@@ -56,17 +56,17 @@ class InFlightCounter:
             return True
 
     def leave(self) -> None:
-        """Count one less."""
+        """Remove one attempt."""
         with self._lock:
-            self.count = max(0, self.count - 1)  # a call that began before a fork ends in the child as well
+            self.count = max(0, self.count - 1)  # an attempt that began before a fork also ends in the child
 
 
 TRICKLE_SHARE = 10
-"""Of this many retries that the tokens do not pay for, at most one goes out: a large fleet would else trickle a lot."""
+"""At most one of this many retries without tokens is sent as trickle. Otherwise a large fleet would send many."""
 
 
 class TokenBucket:
-    """The tokens of one dependency. Thread-safe; a forked child begins with what its parent had."""
+    """The retry tokens of one dependency. Thread-safe; a forked child starts with a copy of its parent's."""
 
     __slots__ = ("__weakref__", "_lock", "_next_trickle", "_refused", "budget", "is_exhausted", "tokens")
 
@@ -77,20 +77,20 @@ class TokenBucket:
         register_after_fork(self)
 
     def fill(self) -> None:
-        """Be as at the start."""
+        """Reset to a full bucket."""
         with self._lock:
             self.tokens = self.budget.capacity
             self.is_exhausted = False
-            """Whether the last retry that was asked for was refused."""
+            """Whether the last request for tokens was refused."""
             self._next_trickle = -math.inf
             self._refused = 0
 
     def reset_after_fork(self) -> None:
-        """Have a lock that nobody holds: in a forked child the thread that held it does not exist."""
+        """Replace the lock, in a forked child: the thread that held it does not exist there."""
         self._lock = threading.Lock()
 
     def take(self, cost: float, now: float) -> float | None:
-        """Pay for one retry; what was paid, nothing for one of the trickle. None: it must not be sent."""
+        """Take tokens for one retry. Return the tokens taken, 0 for a retry of the trickle, or None to refuse it."""
         with self._lock:
             if self.tokens >= cost:
                 self.tokens -= cost
@@ -105,7 +105,7 @@ class TokenBucket:
             return None
 
     def give(self, tokens: float) -> None:
-        """Put tokens in, after a success; a full bucket stays full."""
+        """Add tokens after a success, up to the capacity."""
         with self._lock:
             tokens += self.tokens
-            self.tokens = tokens if tokens < self.budget.capacity else self.budget.capacity  # noqa: FURB136 - quicker
+            self.tokens = tokens if tokens < self.budget.capacity else self.budget.capacity  # noqa: FURB136 - faster

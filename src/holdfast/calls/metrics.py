@@ -1,4 +1,4 @@
-"""What calls count and log: instruments, and a sink that measures events for exporters."""
+"""Metrics and log lines of calls: the instruments, and a sink that turns events into measurements."""
 
 import logging
 import threading
@@ -32,7 +32,7 @@ def _metric(kind: InstrumentType, name: str, unit: str, description: str, *label
 ATTEMPTS = _metric(
     *(InstrumentType.COUNTER, "holdfast.call.attempts", "", "Attempts that have ended.", OPERATION),
     detail=Label("outcome"),
-    in_opentelemetry=False,  # the duration counts them, too
+    in_opentelemetry=False,  # the count of `holdfast.call.attempt.duration` has them
     cloudwatch_names={
         SUCCESS: ("Attempts",),
         "timeout": ("Attempts", "Failures", "Timeouts"),
@@ -42,8 +42,8 @@ ATTEMPTS = _metric(
     cloudwatch_zeros=_COUNTS,
 )
 DURATION = _metric(
-    *(InstrumentType.HISTOGRAM, "holdfast.call.attempt.duration", "s", "How long attempts took.", OPERATION),
-    # Those that the conventions of OpenTelemetry recommend for requests.
+    *(InstrumentType.HISTOGRAM, "holdfast.call.attempt.duration", "s", "Duration of attempts.", OPERATION),
+    # The boundaries that OpenTelemetry's conventions recommend for requests.
     boundaries=(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
     prometheus_name="holdfast_call_attempt_seconds",
     cloudwatch_names={"": ("AttemptLatency",)},
@@ -56,38 +56,38 @@ RETRIES = _metric(
     cloudwatch_zeros=_COUNTS,
 )
 GAVE_UP = _metric(
-    *(InstrumentType.COUNTER, "holdfast.call.gave_up", "{call}", "Calls that failed in the end.", OPERATION),
+    *(InstrumentType.COUNTER, "holdfast.call.gave_up", "{call}", "Calls that failed, after retries.", OPERATION),
     detail=Label("reason"),
     cloudwatch_names={"": ("GaveUp",)},
     cloudwatch_zeros=_COUNTS,
 )
 EXHAUSTED = _metric(
-    *(InstrumentType.COUNTER, "holdfast.call.budget.exhausted", "{time}", "Times that a retry budget ran dry."),
+    *(InstrumentType.COUNTER, "holdfast.call.budget.exhausted", "{time}", "Times a retry budget was exhausted."),
     cloudwatch_names={"": ("BudgetExhausted",)},
 )
 TIMEOUT = _metric(
     InstrumentType.GAUGE,
     "holdfast.call.timeout",
     "s",
-    "How long it may take now.",
+    "Current timeout of an attempt or a connection set-up.",
     detail=Label("timeout", "holdfast.timeout"),
 )
-TOKENS = _metric(InstrumentType.GAUGE, "holdfast.call.budget.tokens", "{token}", "What is left of the retry budget.")
+TOKENS = _metric(InstrumentType.GAUGE, "holdfast.call.budget.tokens", "{token}", "Tokens left in the retry budget.")
 IN_FLIGHT = _metric(
-    InstrumentType.GAUGE, "holdfast.call.in_flight", "{attempt}", "Attempts under way, where they are limited."
+    InstrumentType.GAUGE, "holdfast.call.in_flight", "{attempt}", "Attempts in flight, if there is a limit."
 )
 EVENT_INSTRUMENTS = (ATTEMPTS, DURATION, RETRIES, GAVE_UP, EXHAUSTED, TIMEOUT)
 EXHAUSTED_LOG_INTERVAL = 60.0
-"""Seconds between log lines: a bucket on the edge is exhausted again and again, which is one incident."""
+"""Seconds between log lines: a nearly empty bucket is exhausted again and again in one incident."""
 EXPECTED = frozenset({GiveUpReason.PERMANENT, GiveUpReason.NOT_OWNER})
-"""Giving up for these is no incident: the answer was no, or another layer goes on."""
+"""Reasons that are no incident: the server refused the request, or another layer retries."""
 
 
 class CallMetrics(MetricsSink[CallEvent]):
-    """Measures and logs calls, with one exporter or several: `Dependency(sink=CallMetrics(exporter))`.
+    """A sink that measures and logs calls, for one or more exporters: `Dependency(sink=CallMetrics(exporter))`.
 
-    Budgets, timeouts and limits of the given `dependencies` are read when they are exported. After the first
-    `max_operations` operations, others are counted as `other`. Thread-safe.
+    At each export it reads the budgets, timeouts and limits of the given `dependencies`. Operations after the first
+    `max_operations` are counted as `other`. Thread-safe.
     """
 
     instruments = EVENT_INSTRUMENTS
@@ -98,20 +98,20 @@ class CallMetrics(MetricsSink[CallEvent]):
         self._dependencies = CardinalityLimit(max_operations)
         self._operations = CardinalityLimit(max_operations)
         self._attempts: dict[Operation, tuple[Measurement, Series]] = {}
-        """An attempt that succeeds, as most do, and the series of durations, for operations that have names."""
+        """Cache per operation: the count of a successful attempt, and the series of durations. Not for `other`."""
         self.reset_after_fork()
         register_after_fork(self)
         super().__init__(*exporters)
         watched = tuple(dependencies)
         if watched:
-            # Prometheus sees no increase in a series that begins at 1: an alert on it would miss the first time.
+            # Start at 0: Prometheus sees no increase in a series that begins at 1, so an alert would miss the first.
             begun = [Series(EXHAUSTED, self._dependency_labels(dependency.name)) for dependency in watched]
             for exporter in exporters:
                 exporter.start_series(begun)
                 exporter.observe((TOKENS, IN_FLIGHT), lambda: read_gauges(watched))
 
     def reset_after_fork(self) -> None:
-        """Have a lock that nobody holds, in the child of a fork."""
+        """Replace the lock, in a forked child."""
         self._lock = threading.Lock()
 
     def measure(self, event: CallEvent) -> Sequence[Measurement]:
@@ -160,7 +160,7 @@ class CallMetrics(MetricsSink[CallEvent]):
     def _find_attempt_series(self, operation: Operation) -> tuple[Measurement, Series]:
         labels = self._operation_labels(operation)
         found = Measurement(Series(ATTEMPTS, labels, SUCCESS), 1), Series(DURATION, labels)
-        if labels == (operation.service, operation.name):  # of others, there is no end
+        if labels == (operation.service, operation.name):  # not `other`: the cache would grow without bound
             self._attempts[operation] = found
         return found
 
@@ -169,7 +169,7 @@ _SPAN_EVENTS: dict[type, str] = {Retrying: "holdfast.retrying", GaveUp: "holdfas
 
 
 def read_gauges(dependencies: "Iterable[Dependency]") -> Iterable[Measurement]:
-    """Yield what dependencies have left now."""
+    """Yield the current timeouts, tokens and attempts in flight."""
     for dependency in dependencies:
         labels = (dependency.name,)
         yield Measurement(Series(TIMEOUT, labels, "attempt"), dependency.timeout)
@@ -180,7 +180,7 @@ def read_gauges(dependencies: "Iterable[Dependency]") -> Iterable[Measurement]:
 
 
 def build_attributes(event: AttemptEnded) -> dict[str, AttributeValue]:
-    """Return what OpenTelemetry is told of an attempt, beside its operation."""
+    """Return the OpenTelemetry attributes of an attempt, in addition to its operation."""
     attributes: dict[str, AttributeValue] = {}
     if event.status:
         attributes["http.response.status_code"] = event.status
@@ -195,11 +195,11 @@ def build_attributes(event: AttemptEnded) -> dict[str, AttributeValue]:
 
 
 def parse_server(address: str) -> dict[str, AttributeValue]:
-    """Return `server.address` and, if it is known, `server.port`, of a URL, or of a host with a port or without."""
+    """Return `server.address` and, if known, `server.port` of a URL, `host` or `host:port`."""
     parts = urlsplit(address if "://" in address else f"//{address}")
     try:
         host, port = parts.hostname, parts.port
-    except ValueError:  # the port is no number: whatever this is, it is an address to somebody
+    except ValueError:  # the port is not a number: another kind of address
         return {"server.address": address}
     attributes: dict[str, AttributeValue] = {"server.address": host or address}
     port = port or {"http": 80, "https": 443}.get(parts.scheme)
@@ -209,7 +209,7 @@ def parse_server(address: str) -> dict[str, AttributeValue]:
 
 
 def choose_level(event: CallEvent) -> int:
-    """Return the level of an event in a log."""
+    """Return the log level of an event."""
     if isinstance(event, AttemptEnded):
         return logging.DEBUG
     is_incident = isinstance(event, BudgetExhausted) or (isinstance(event, GaveUp) and event.reason not in EXPECTED)
@@ -225,22 +225,21 @@ def format_event(event: CallEvent) -> str:
     """Return the event as a sentence."""
     match event:
         case AttemptEnded():
-            what = event.status or event.code or event.error or "the result"
-            return f"{event.operation}: attempt {event.number} failed after {event.seconds:.3f} s: {what}"
+            cause = event.status or event.code or event.error or "the result"
+            return f"{event.operation}: attempt {event.number} failed after {event.seconds:.3f} s: {cause}"
         case Retrying():
-            return f"{event.operation}: attempt {event.number} in {event.delay:.3f} s, after a failure: {event.failure}"
+            return f"{event.operation}: retrying in {event.delay:.3f} s (attempt {event.number}): {event.failure}"
         case GaveUp():
             attempts = "1 attempt" if event.attempts == 1 else f"{event.attempts} attempts"
             return f"{event.operation}: gave up after {attempts} in {event.seconds:.3f} s: {REASON_TEXT[event.reason]}"
         case BudgetExhausted():
-            return f"{event.dependency}: the retry budget is exhausted; retries trickle until calls succeed again"
+            return f"{event.dependency}: the retry budget is exhausted; few retries are sent until calls succeed again"
         case TimeoutChanged():
-            now, before = f"{event.after:.3f} s now", f"{event.before:.3f} s"
-            return f"{event.dependency}: the {event.timeout} timeout is {now}, after {before}"
+            return f"{event.dependency}: {event.timeout} timeout changed from {event.before:.3f} to {event.after:.3f} s"
 
 
 def build_fields(event: CallEvent) -> dict[str, Any]:
-    """Return the event's values by names that no attribute of a log record has; those that are None are left out."""
+    """Return the event's values that are not None, by names that no attribute of a log record has."""
     fields: dict[str, Any] = {"event": type(event).__name__, "dependency": find_dependency_name(event)}
     for name in event.__slots__:
         value = getattr(event, name)

@@ -1,4 +1,4 @@
-"""What callers see of a zone: a zone that is cut off cannot report that itself. Pure."""
+"""Outcomes as callers see them: a zone that is partitioned from its callers cannot report that itself. Pure."""
 
 from typing import Any
 
@@ -15,11 +15,11 @@ ASSUMED_STATUS = {
     FailureKind.THROTTLED: 429,
     FailureKind.EVENTUAL: 404,
 }
-"""What a gateway would have answered for a failure without a status; a permanent one is mostly the caller's own."""
+"""The status a gateway would send for a failure without one. PERMANENT is missing: it is mostly the caller's fault."""
 
 
 class OutcomeSink:
-    """Hands attempts to another sink as outcomes, if they have a zone, from `Dependency(endpoints=...)`."""
+    """A sink that passes attempts on as outcomes. An attempt has a zone only with `Dependency(endpoints=...)`."""
 
     def __init__(self, workload: str, sink: Sink[Outcome]) -> None:
         self._workload = workload
@@ -33,7 +33,7 @@ class OutcomeSink:
 
 
 def build_outcome(event: AttemptEnded, workload: str) -> Outcome | None:
-    """What the attempt says about the health of its zone; None if it says nothing."""
+    """Return the outcome of an attempt, or None if it has no zone, or a failure that says nothing about the zone."""
     status = _find_status(event)
     if event.zone is None or event.address is None or status is None:
         return None
@@ -49,12 +49,12 @@ def build_outcome(event: AttemptEnded, workload: str) -> Outcome | None:
 
 
 def build_counts(status: int, seconds: float) -> dict[str, Any]:
-    """Return the fields of an Outcome that count one request with this HTTP status, and how long it took."""
+    """Return the count and latency fields of an Outcome for one request with this HTTP status."""
     group = min(max(status // 100, 2), 5)
     return {f"count_{group}xx": 1, "fault_seconds" if group == 5 else "success_seconds": (seconds,)}
 
 
 def _find_status(event: AttemptEnded) -> int | None:
-    if event.status:  # botocore's is 0 where there was no answer
+    if event.status:  # botocore sets 0 without a response
         return event.status
     return 200 if event.failure is None else ASSUMED_STATUS.get(event.failure)

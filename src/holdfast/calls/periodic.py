@@ -1,8 +1,7 @@
-"""Timers that do not all fire at once: each host has its own moment in the period, and always the same one.
+"""Timers whose hosts do not fire at the same time: each host has its own fixed offset in the period.
 
-Aligned clocks send every host's work into the same second. Chance would spread it differently each time; a moment that
-belongs to the host makes load repeat itself, so that patterns show. `PeriodicSchedule` only decides; `Ticker` waits
-for it.
+With aligned clocks, all hosts would work in the same second. Random jitter would differ each time. A fixed offset per
+host makes the load repeat, so that patterns are visible. `PeriodicSchedule` computes the times; `Ticker` waits.
 """
 
 import hashlib
@@ -21,11 +20,11 @@ from holdfast._errors import InvalidValue
 
 _HOST_VARIABLE = "HOLDFAST_HOST"
 _MIN_PERIOD = 0.001
-"""Seconds. Below a millisecond sleeping is too coarse for a timer."""
+"""Seconds. Sleeping is too imprecise for periods below a millisecond."""
 MAX_SLEEP = 10.0
-"""Seconds between two looks at the clock, so that one that was set, or stood still with the machine, is noticed."""
+"""Seconds between two readings of the clock, to notice that it was set, or that the machine was suspended."""
 _MAX_LATENESS = 60.0
-"""Seconds by which a moment may be late and still count: a busy machine, a short pause of a virtual one."""
+"""Seconds by which a time may be missed and still count: for a busy machine or a short pause of a virtual one."""
 HOUR, DAY, WEEK = 3_600.0, 86_400.0, 604_800.0
 _Weekday: TypeAlias = Literal["monday", "tuesday", "wednesday", "thursday", "friday", "saturday", "sunday"]
 # The epoch began on a Thursday.
@@ -34,43 +33,43 @@ _TIME = re.compile(r"([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
 
 
 def host_name() -> str:
-    """Return HOLDFAST_HOST, else the system's name. Where containers get new names, set it to the node's, say."""
+    """Return HOLDFAST_HOST, or the host name. Set it, for example to the node's name, if containers get new names."""
     return os.environ.get(_HOST_VARIABLE) or socket.gethostname()
 
 
 def host_jitter(period: float, key: str, host: str | None = None) -> float:
-    """Return this host's seconds for this `key`, from 0 up to `period`: always the same, and others for other keys."""
+    """Return this host's constant offset for `key`, in seconds from 0 up to `period`. Each key has another one."""
     _expect_period(period)
-    # JSON keeps the two apart, whatever is in them.
+    # JSON, so that no two pairs of host and key give the same text.
     text = json.dumps([host_name() if host is None else host, key])
     digest = hashlib.blake2b(text.encode(), digest_size=8, person=b"holdfast jitter").digest()
-    # As many bits as a float has: with more, the share could be rounded up to 1.
+    # The 53 bits of a float: with more, the share could be rounded up to 1.
     return (int.from_bytes(digest, "big") >> 11) / 2**53 * period
 
 
 def add_jitter(seconds: float, share: float = 0.2, randomness: random.Random | None = None) -> float:
-    """Return a delay that is longer or shorter by up to `share` of it, so that callers do not come back together."""
+    """Return `seconds`, randomly longer or shorter by up to `share` of it, so that callers do not retry together."""
     if not 0 <= seconds < math.inf:
         raise InvalidValue(f"a delay of {seconds} seconds: expected 0 or more")
     if not 0 <= share <= 1:
-        raise InvalidValue(f"share is {share}: expected a part of the delay, 0 to 1")
+        raise InvalidValue(f"share is {share}: expected a fraction of the delay, 0 to 1")
     uniform = random.uniform if randomness is None else randomness.uniform
     return seconds * uniform(1 - share, 1 + share)
 
 
 @dataclass(frozen=True, slots=True)
 class PeriodicSchedule:
-    """The moments of one host: `offset` seconds after the start of each period, counted from the epoch, in UTC."""
+    """The times of one host: `offset` seconds after the start of each period, counted from the epoch, in UTC."""
 
     period: float
     """Seconds."""
     key: str
-    """Names the job. A host has another moment for each."""
+    """Name of the job. A host has another offset for each."""
     host: str = field(default_factory=host_name, kw_only=True)
     start: float = field(default=0.0, kw_only=True)
-    """Seconds from the beginning of each period to the earliest moment of any host."""
+    """Smallest offset of any host, in seconds."""
     spread: float | None = field(default=None, kw_only=True)
-    """Seconds over which the hosts are spread from there on; None stands for the whole period."""
+    """Seconds after `start` over which hosts are spread; None means the whole period."""
     offset: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -83,29 +82,29 @@ class PeriodicSchedule:
         object.__setattr__(self, "offset", (self.start + jitter) % self.period)
 
     def next(self, after: float) -> float:
-        """The first moment later than `after`, both in seconds since the epoch."""
-        number = math.floor((after - self.offset) / self.period) - 1  # one less: the division may have rounded up
+        """Return the first time later than `after`, both in seconds since the epoch."""
+        number = math.floor((after - self.offset) / self.period) - 1  # minus 1: the division may have rounded up
         while (moment := number * self.period + self.offset) <= after:
             number += 1
         return moment
 
 
 def hourly(key: str, *, minute: int = 0, spread: float = HOUR, host: str | None = None) -> PeriodicSchedule:
-    """Once in each hour, from `minute` on, at this host's own moment of the `spread` seconds after it."""
+    """Return a schedule for once an hour, at this host's offset within `spread` seconds after `minute`."""
     if not 0 <= minute < 60:
         raise InvalidValue(f"minute is {minute}: expected 0 to 59")
     return PeriodicSchedule(HOUR, key, host=host_name() if host is None else host, start=minute * 60.0, spread=spread)
 
 
 def daily(key: str, *, at: str = "00:00", spread: float = HOUR, host: str | None = None) -> PeriodicSchedule:
-    """Once in each day, from `at` (UTC) on, at this host's own moment of the `spread` seconds after it."""
+    """Return a schedule for once a day, at this host's offset within `spread` seconds after `at` (UTC)."""
     return PeriodicSchedule(DAY, key, host=host_name() if host is None else host, start=_seconds(at), spread=spread)
 
 
 def weekly(
     key: str, *, day: _Weekday = "monday", at: str = "00:00", spread: float = DAY, host: str | None = None
 ) -> PeriodicSchedule:
-    """Once in each week, from `day` and `at` (UTC) on, at this host's own moment of the `spread` seconds after it."""
+    """Return a schedule for once a week, at this host's offset within `spread` seconds after `day` and `at` (UTC)."""
     if day not in _WEEKDAYS:
         raise InvalidValue(f"day is {day!r}: expected one of {', '.join(_WEEKDAYS)}")
     start = _WEEKDAYS.index(day) * DAY + _seconds(at)
@@ -113,11 +112,11 @@ def weekly(
 
 
 class Ticker:
-    """Waits for the moments of a PeriodicSchedule: `for moment in Ticker(daily("clean up"))`. For one thread or task.
+    """An iterator that waits for the times of a schedule: `for moment in Ticker(daily("clean up"))`. Not thread-safe.
 
-    A moment that is noticed late still counts, up to half a period and at most a minute. Later ones are left out: hosts
-    that wake together do not work together. When the clock is set back, the last moment does not come twice in a row,
-    and the next one is no more than two periods away; a clock that is set back by more lets earlier moments come again.
+    A time that is noticed late still counts, up to half a period and at most a minute. After that it is skipped, so
+    that hosts which wake up together do not all run the job. When the clock is set back, the last time is not repeated
+    immediately, and the next one is at most two periods away. Set back by more than a period, earlier times come again.
     """
 
     def __init__(self, schedule: PeriodicSchedule, clock: Clock | None = None) -> None:
@@ -127,7 +126,7 @@ class Ticker:
         self._last: float | None = None
 
     def wait(self) -> float:
-        """Block until the next moment, and return it in seconds since the epoch."""
+        """Block until the next time of the schedule, and return it in seconds since the epoch."""
         pauses = self._pauses()
         while True:
             try:
@@ -136,7 +135,7 @@ class Ticker:
                 return float(reached.value)
 
     async def wait_async(self) -> float:
-        """Suspend the calling task until the next moment, and return it in seconds since the epoch."""
+        """Suspend the calling task until the next time of the schedule, and return it in seconds since the epoch."""
         pauses = self._pauses()
         while True:
             try:
@@ -154,14 +153,14 @@ class Ticker:
             yield await self.wait_async()
 
     def _pauses(self) -> Generator[float, None, float]:
-        """How long to sleep before each further look at the clock; returns the moment that was reached."""
+        """Yield the seconds to sleep before each reading of the clock; return the time that was reached."""
         moment = self._upcoming(self._clock.wall())
         while True:
             now = self._clock.wall()
             if moment <= now <= moment + self._max_lateness:
                 self._last = moment
                 return moment
-            moment = self._upcoming(now)  # another one if it was missed, or if the clock was set back
+            moment = self._upcoming(now)  # changes if the time was missed, or the clock was set back
             yield min(moment - now, MAX_SLEEP)
 
     def _upcoming(self, now: float) -> float:
@@ -177,5 +176,5 @@ def _expect_period(period: float) -> None:
 def _seconds(at: str) -> float:
     found = _TIME.fullmatch(at)
     if found is None:
-        raise InvalidValue(f"at is {at!r}: expected a time of the day in UTC, such as 03:30")
+        raise InvalidValue(f"at is {at!r}: expected a time of day in UTC, such as 03:30")
     return int(found[1]) * HOUR + int(found[2]) * 60.0

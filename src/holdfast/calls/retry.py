@@ -1,7 +1,7 @@
-"""When a call is repeated: the policy, the budget, the server's hints, and the rule that follows them. Pure.
+"""When a call is retried: the policy, the budget, Retry-After, and the rule that combines them. Pure.
 
-`limits.py` keeps the tokens. Without successes a bucket runs dry within `capacity / cost` retries, and it fills again
-with those of ordinary calls. Unlike a circuit breaker it has no modes: first attempts always go out.
+`limits.py` has the token bucket. Without successes it is empty after `capacity / cost` retries; calls that succeed fill
+it again. Unlike a circuit breaker it has no modes: it never holds back a first attempt.
 """
 
 import math
@@ -18,23 +18,23 @@ from holdfast.calls.classify import Failure, FailureKind
 
 
 class RetryAfterScope(StrEnum):
-    """Whom a server's hint holds back, of those that call the same dependency."""
+    """The attempts to a dependency that Retry-After delays."""
 
     RETRIES = "retries"
-    """Every caller's retries. One overloaded host behind a balancer does not stop the calls to the others."""
+    """All retries, but no first attempts: one overloaded host behind a balancer must not stop calls to the others."""
     ALL = "all"
     """First attempts as well: for services that limit the client as a whole."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryAfter:
-    """How far a server is believed that says when to come back."""
+    """The policy for Retry-After headers."""
 
     cap: float = 20.0
-    """Seconds; a longer hint is cut: a wrong one must not stop the service for an hour."""
+    """Maximum seconds. Longer values are cut: a wrong one must not stop the service for an hour."""
     scope: RetryAfterScope = RetryAfterScope.RETRIES
     spread: float = 0.25
-    """Share of a hint that is added by chance, so that those who waited together do not come back together."""
+    """Fraction of the wait that is randomly added at most, so that callers do not retry at the same time."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.cap < math.inf or not 0 <= self.spread < math.inf:
@@ -43,7 +43,7 @@ class RetryAfter:
 
 
 class RetryAfterState:
-    """Until when a dependency wants to be left alone. Threads may race on it: the later hint stays, or nearly so."""
+    """The time until which Retry-After delays attempts. Not locked: if threads race, the earlier time may remain."""
 
     __slots__ = ("policy", "seconds", "until")
 
@@ -53,14 +53,14 @@ class RetryAfterState:
         self.seconds = 0.0
 
     def record(self, seconds: float, now: float) -> None:
-        """Take a hint; one that ends before another that holds changes nothing."""
+        """Record a Retry-After received `now`. It has no effect if it ends before the recorded one."""
         seconds = min(seconds, self.policy.cap)
         if now + seconds > self.until:
             self.until = now + seconds
             self.seconds = seconds
 
     def delay(self, now: float, chance: Callable[[], float]) -> float:
-        """Seconds to wait before an attempt at `now`; 0 when nothing holds."""
+        """Return the seconds to wait before an attempt at `now`; 0 if no Retry-After is in effect."""
         if self.until <= now:
             return 0.0
         return self.until - now + chance() * self.policy.spread * self.seconds
@@ -68,18 +68,18 @@ class RetryAfterState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryBudget:
-    """The sizes of a bucket of tokens; the default has botocore's."""
+    """The sizes of a token bucket for retries. The defaults are botocore's, except `trickle`."""
 
     capacity: float = 500.0
-    """Tokens of a full bucket: 35 retries in a row before a single success. 0: only the trickle."""
+    """Tokens of a full bucket: 35 retries without any success. 0 leaves only the trickle."""
     cost: float = 14.0
-    """Tokens that a retry takes; a retry that succeeds gives them back."""
+    """Tokens for a retry, returned if it succeeds."""
     throttle_cost: float = 5.0
-    """Tokens that a retry takes after the server said that it is too much: it lives, and the delay is longer."""
+    """Tokens for a retry after throttling: fewer, because a throttling server is alive, and the delay is longer."""
     refund: float = 1.0
-    """Tokens that a call gives that succeeds at its first attempt."""
+    """Tokens returned by a call that succeeds at its first attempt."""
     trickle: float = 0.5
-    """Retries per second that go out when the tokens are gone, and at most one of ten that were asked for."""
+    """Minimum retry rate: retries per second that are sent without tokens, and at most one of ten requested."""
 
     def __post_init__(self) -> None:
         for name in ("capacity", "cost", "throttle_cost", "refund", "trickle"):
@@ -88,33 +88,33 @@ class RetryBudget:
 
 
 class RetryTokens(Protocol):
-    """Tokens to pay for retries with; `TokenBucket` has them."""
+    """A source of tokens for retries, such as `TokenBucket`."""
 
     @property
     def budget(self) -> RetryBudget:
         """The sizes."""
 
     def take(self, cost: float, now: float) -> float | None:
-        """Pay for one retry, at a monotonic time; what was paid. None: there is nothing left to pay with."""
+        """Take tokens for one retry at monotonic time `now`. Return the tokens taken, or None to refuse the retry."""
 
 
-# Looked up once: in CPython 3.11 each look at a member of an enumeration takes 65 ns.
+# Module-level names, because reading a member of an enumeration takes 65 ns in CPython 3.11.
 _PERMANENT, _UNSENT, _THROTTLED = FailureKind.PERMANENT, FailureKind.UNSENT, FailureKind.THROTTLED
 
 
 class RetryOwner(StrEnum):
-    """Which layer of a stack of services retries; one only, because attempts of layers multiply."""
+    """The layer of a stack of services that retries. Only one should, because attempts of several layers multiply."""
 
     OUTERMOST = "outermost"
-    """This one, unless a layer above it does already."""
+    """This layer, unless an outer layer retries already."""
     HERE = "here"
-    """This one, whoever is above: it repeats far more cheaply. Those above must say `BELOW`, or attempts multiply."""
+    """This layer, even if an outer one retries, because it retries far more cheaply. Set outer layers to `BELOW`."""
     BELOW = "below"
-    """None here: leave it to the layers below, and make one attempt."""
+    """An inner layer. This layer makes one attempt."""
 
 
 class GiveUpReason(StrEnum):
-    """Why there is no further attempt."""
+    """The reason why no further attempt follows."""
 
     PERMANENT = "permanent"
     NOT_IDEMPOTENT = "not_idempotent"
@@ -128,37 +128,37 @@ class GiveUpReason(StrEnum):
 
 REASON_TEXT = {
     GiveUpReason.PERMANENT: "the same request would fail again",
-    GiveUpReason.NOT_IDEMPOTENT: "it may have been carried out, and is not idempotent",
-    GiveUpReason.NOT_OWNER: "the retries belong to another layer",
-    GiveUpReason.MAX_ATTEMPTS: "no more attempts are allowed",
-    GiveUpReason.DEADLINE: "there is no time left",
+    GiveUpReason.NOT_IDEMPOTENT: "the server may have carried it out, and it is not idempotent",
+    GiveUpReason.NOT_OWNER: "another layer retries",
+    GiveUpReason.MAX_ATTEMPTS: "max_attempts is reached",
+    GiveUpReason.DEADLINE: "no time is left before the deadline",
     GiveUpReason.BUDGET: "the retry budget is exhausted",
-    GiveUpReason.LIMIT: "as many calls as may be are under way",
-    GiveUpReason.RETRY_AFTER: "the server asked to wait longer than there is time",
+    GiveUpReason.LIMIT: "the limit of calls in flight is reached",
+    GiveUpReason.RETRY_AFTER: "Retry-After ends past the deadline",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Retry:
-    """What is repeated, how often and how soon."""
+    """The policy for retries: which failures, how many, and how soon."""
 
     max_attempts: int = 3
-    """At most so many, the first one included; 1: no retries."""
+    """Maximum attempts, including the first. 1 disables retries."""
     backoff: Backoff = Backoff()  # noqa: RUF009 - frozen
     throttled_backoff: Backoff = Backoff(base=1.0)  # noqa: RUF009
-    """The waits after the server said that it is too much; botocore's are the same."""
+    """Delays after throttling, as in botocore."""
     owner: RetryOwner = RetryOwner.OUTERMOST
     eventual: frozenset[int | str] = frozenset()
-    """HTTP statuses and error codes that may turn into success when a change has spread, such as 404 after a create."""
+    """HTTP statuses and error codes to retry because of eventual consistency, such as 404 after a create."""
     classify: Callable[[Exception], Failure | None] | None = None
-    """Your own judgement of an exception; None from it leaves it to the built-in one."""
+    """Classifies an exception. If it returns None, the built-in rules apply."""
     classify_result: Callable[[Any], Failure | None] | None = None
-    """Your judgement of a result: some functions return their failures. None: it is a success."""
+    """Classifies a result, for functions that return failures instead of raising. None means success."""
 
     def __post_init__(self) -> None:
         attempts: object = self.max_attempts
         if type(attempts) is not int or attempts < 1:
-            raise InvalidValue(f"retry max_attempts {attempts!r}: expected a whole number, at least 1, the first one")
+            raise InvalidValue(f"retry max_attempts {attempts!r}: expected a whole number, at least 1")
         eventual: object = self.eventual
         if not isinstance(eventual, frozenset | set) or not all(map(_is_status_or_code, eventual)):
             raise InvalidValue(f"retry eventual {eventual!r}: expected a set of statuses, such as 404, and codes")
@@ -166,20 +166,20 @@ class Retry:
 
 
 def _is_status_or_code(value: object) -> bool:
-    """A status by number, or a service's own code: a status that is text would never be found."""
+    """Return whether `value` is a status as a number or an error code as text. A status as text would never match."""
     return isinstance(value, int) or (isinstance(value, str) and not value.isdecimal())
 
 
 class NextAttempt(msgspec.Struct, frozen=True, gc=False):
-    """Repeat it after a delay."""
+    """The decision to retry after `delay` seconds."""
 
     delay: float
     cost: float
-    """Tokens that were paid for it."""
+    """Tokens taken for it."""
 
 
 class GiveUp(msgspec.Struct, frozen=True):
-    """Do not repeat it."""
+    """The decision not to retry."""
 
     reason: GiveUpReason
 
@@ -198,7 +198,7 @@ def decide(
     retry_after: RetryAfterState,
     chance: Chance,
 ) -> NextAttempt | GiveUp:
-    """Decide what follows from the failure of attempt `number`. Take tokens last: only for what will be sent."""
+    """Decide what follows the failure of attempt `number`. Take tokens last: only for retries that will be sent."""
     kind = failure.kind
     if kind is _PERMANENT:
         return GiveUp(GiveUpReason.PERMANENT)

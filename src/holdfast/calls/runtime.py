@@ -1,4 +1,4 @@
-"""Time and chance as calls see them: the machine's own, unless a test or a simulation replaces them."""
+"""The clock and the random source of calls: the machine's, unless a test or a simulation replaces them."""
 
 import math
 import random
@@ -15,41 +15,41 @@ if TYPE_CHECKING:
     from holdfast.calls.state import DependencyState
 
 POLL_INTERVAL = 0.001
-"""Real seconds after which a timer looks again at a clock that is not the machine's: no event loop knows its time."""
+"""Real seconds between a timer's checks of a fake clock, whose time no event loop knows."""
 
 
 class Interceptor(Protocol):
-    """What stands in front of attempts, to make some of them fail; `holdfast.testing.calls.Faults` is one."""
+    """A fault-injection hook around attempts, such as `holdfast.testing.calls.Faults`."""
 
     def wrap(self, operation: Operation, function: Callable[..., Any]) -> Callable[..., Any]:
-        """What to call in place of a function, for each attempt of one call."""
+        """Return the function to call instead of `function` in each attempt of one call."""
 
     def wrap_async(self, operation: Operation, function: Callable[..., Any]) -> Callable[..., Any]:
-        """The same, to be awaited."""
+        """Return the coroutine function to await instead of `function` in each attempt of one call."""
 
     def before_attempt(self, operation: Operation, attempt: "Attempt") -> None:
-        """An attempt of a loop begins; raises in place of its work."""
+        """Raise the error with which an attempt of an AttemptLoop must fail, if any."""
 
     async def before_attempt_async(self, operation: Operation, attempt: "Attempt") -> None:
-        """The same in an event loop."""
+        """Raise the error with which an attempt of an asynchronous AttemptLoop must fail, if any."""
 
 
 class Runtime:
-    """What calls share: a clock, because deadlines pass from one dependency to the next, and a source of chance."""
+    """The clock and random source of calls. Dependencies share the clock, because a deadline spans several of them."""
 
     __slots__ = ("_interceptor", "chance", "clock", "dependencies", "monotonic", "on_new_dependency", "poll_interval")
 
     def __init__(self, clock: Clock, chance: Chance) -> None:
         self.dependencies: WeakSet[DependencyState] = WeakSet()
-        """All that live in it."""
+        """All dependencies that use this runtime."""
         self.on_new_dependency: Callable[[DependencyState], object] | None = None
-        """Is told of every dependency that is made, if set."""
+        """Called with every new dependency, if set."""
         self._interceptor: Interceptor | None = None
         self.use(clock, chance)
 
     @property
     def interceptor(self) -> Interceptor | None:
-        """What stands in front of attempts. None: nothing is paid for it."""
+        """The fault-injection hook around attempts, or None, which costs nothing."""
         return self._interceptor
 
     @interceptor.setter
@@ -59,17 +59,17 @@ class Runtime:
             dependency.update_fast_path()
 
     def add_dependency(self, dependency: "DependencyState") -> None:
-        """A dependency was made."""
+        """Register a new dependency."""
         self.dependencies.add(dependency)
         if self.on_new_dependency is not None:
             self.on_new_dependency(dependency)
 
     def use(self, clock: Clock, chance: Chance) -> None:
-        """Switch dependencies to another clock and chance. They forget all: times of two clocks cannot be compared."""
+        """Switch to another clock and random source. Reset all dependencies: times of two clocks cannot be compared."""
         self.clock = clock
         self.poll_interval = math.inf if isinstance(clock, SystemClock) else POLL_INTERVAL
         self.chance = chance
-        # A real clock's method is one more call; the benchmark of a call is mostly the price of two readings.
+        # SystemClock.monotonic would be one more call, and two clock readings are most of the cost of a call.
         if isinstance(clock, SystemClock):
             import time
 
@@ -81,4 +81,4 @@ class Runtime:
 
 
 PROCESS = Runtime(SystemClock(), random.random)
-"""The default; `holdfast.testing.calls` can swap what is in it. Python seeds `random.random` anew in a forked child."""
+"""The default. `holdfast.testing.calls` can replace its contents. Python reseeds `random.random` in a forked child."""

@@ -1,4 +1,4 @@
-"""The bounds around a call, until when and who retries, also as HTTP headers for other processes. Pure."""
+"""The bounds around a call (deadline, retry owner), and the HTTP headers that carry them to other processes. Pure."""
 
 import math
 import re
@@ -9,29 +9,32 @@ import msgspec
 
 from holdfast._types import Carrier
 
+NO_THREAD = -1
+"""Never equal to `threading.get_ident()`."""
+
 
 class Scope(msgspec.Struct, eq=False):
-    """The innermost bounds that hold here. A structure of msgspec: one is made for every attempt, in 60 ns."""
+    """The bounds of the code inside it. A msgspec structure, because one is made for every attempt, in 60 ns."""
 
-    thread: ClassVar[int] = -1
-    """No thread's; so that it can be told from a place by the same look as a place of another thread."""
+    thread: ClassVar[int] = NO_THREAD
+    """Lets one comparison, `found.thread == get_ident()`, work for a Scope and a ThreadScopes alike."""
     expires: float
-    """Monotonic time at which the work must be over; infinity: never."""
+    """Monotonic time of the deadline; infinity means none."""
     retry_owner: str | None = None
-    """The layer above that retries already."""
+    """Name of the outer layer that retries already."""
     enclosing: Any = None
-    """The scope that this one was opened in."""
+    """The scope around this one."""
 
 
 class IncomingScope(Scope, eq=False):
-    """The bounds that came in from another process with its request."""
+    """The bounds that another process sent with its request."""
 
     trace: str | None = None
     """The W3C `traceparent`."""
 
 
 def find_trace(scope: Scope | None) -> str | None:
-    """The W3C `traceparent` that came in, for what goes out."""
+    """Return the W3C `traceparent` of the incoming request, to be sent with outgoing ones, or None."""
     while scope is not None:
         if isinstance(scope, IncomingScope):
             return scope.trace
@@ -40,29 +43,29 @@ def find_trace(scope: Scope | None) -> str | None:
 
 
 REMAINING_HEADER = "holdfast-remaining"
-"""Seconds until the caller's deadline, as a decimal number: clocks of two machines need not agree."""
+"""Seconds until the caller's deadline, as a decimal number. Not a time: clocks of two machines may differ."""
 RETRY_OWNER_HEADER = "holdfast-retry-owner"
-"""Who retries already, by name."""
+"""Name of the layer that retries already."""
 TRACEPARENT_HEADER = "traceparent"
 TRACEPARENT_PATTERN = re.compile(
     r"(?!ff|00.{54})[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]*)?"
 )
 """https://www.w3.org/TR/trace-context/#traceparent-header: version, trace id, parent id, flags. Version ff and ids of
-zeros are not valid; only a version after 00 may go on behind the flags."""
+zeros are invalid; only versions after 00 may have further fields."""
 IDEMPOTENCY_KEY_HEADER = "idempotency-key"
 """https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/"""
 
 MAX_OWNER_LENGTH = 128
-"""Characters; a name that came from outside is kept and sent on."""
+"""Characters. The name comes from outside and is passed on, so its length must be bounded."""
 
 
 def build_headers(carrier: Carrier) -> dict[str, str]:
-    """The headers to send."""
+    """Return the HTTP headers for `carrier`, without those it has no value for."""
     found = {}
     if carrier.remaining is not None:
         found[REMAINING_HEADER] = f"{carrier.remaining:.6f}"
     if carrier.retry_owner is not None:
-        # A header is ASCII; a name is not the place where a request should fail.
+        # Headers are ASCII. Replace other characters: a request must not fail because of a name.
         found[RETRY_OWNER_HEADER] = carrier.retry_owner.encode("ascii", "replace").decode()[:MAX_OWNER_LENGTH]
     if carrier.trace is not None:
         found[TRACEPARENT_HEADER] = carrier.trace
@@ -70,7 +73,7 @@ def build_headers(carrier: Carrier) -> dict[str, str]:
 
 
 def parse_carrier(headers: Mapping[str, str]) -> Carrier:
-    """What came in; names in lower case. A value that makes no sense is ignored: it is the caller's, not ours."""
+    """Parse the headers of a request, with names in lower case. Ignore invalid values: they are the caller's fault."""
     owner = headers.get(RETRY_OWNER_HEADER)
     if owner is not None and (not owner.isprintable() or not 1 <= len(owner) <= MAX_OWNER_LENGTH):
         owner = None

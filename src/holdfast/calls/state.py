@@ -1,4 +1,4 @@
-"""What all calls to one dependency share in this process, for drivers and adapters; users see a `Dependency`."""
+"""The state that all calls to a dependency share in this process. For drivers and adapters; users see `Dependency`."""
 
 import logging
 import math
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from holdfast.calls.expiries import Expiries
 
 CHANGED = 1.1
-"""A timeout that has moved by this factor is told; smaller moves are noise."""
+"""Factor by which a timeout must change to be reported; smaller changes are noise."""
 
 log = logging.getLogger("holdfast.calls.dependency")
 
@@ -30,7 +30,7 @@ log = logging.getLogger("holdfast.calls.dependency")
 class DependencyState:
     """The state that all functions calling one dependency share. Safe in threads, forks and several event loops."""
 
-    def __init__(  # noqa: PLR0917 - made by `Dependency` alone, and each has a type of its own
+    def __init__(  # noqa: PLR0917 - only `Dependency` calls it, and each parameter has another type
         self,
         name: str,
         timeouts: Timeouts,
@@ -45,7 +45,7 @@ class DependencyState:
         self.name = name
         self.retry = retry
         self.retry_owner = name if retry.max_attempts > 1 and retry.owner is not RetryOwner.BELOW else None
-        """Sent to the layers below by calls that may be repeated: this layer retries, so those must not."""
+        """Sent by idempotent calls to the layers below, which must not retry because this layer does."""
         self.endpoints = endpoints
         self.runtime = runtime
         self.total = math.inf if timeouts.total is None else timeouts.total
@@ -53,22 +53,22 @@ class DependencyState:
         self.retry_after = RetryAfterState(retry_after)
         self.in_flight = InFlightCounter(limit)
         self.samples: deque[float] = deque(maxlen=MAX_SAMPLES)
-        """Latencies that the attempt timeout has not learned from yet."""
+        """Samples that the attempt timeout has not learned from yet, as `Histogram.add` takes them."""
         self._start(timeouts.connect, timeouts.attempt)
         self._sink = sink
         self.dropped_events = 0
-        """Events that the sink failed to take."""
+        """Events for which the sink raised."""
         self.update_fast_path()
         self.reset_after_fork()
         register_after_fork(self)
         runtime.add_dependency(self)
 
     def reset_after_fork(self) -> None:
-        """Replace the lock and forget the event loops: in a forked child, those of the parent are gone."""
+        """Replace the lock and drop the event loops, in a forked child: those of the parent are gone."""
         self._lock = threading.Lock()
         self._by_loop: dict[AbstractEventLoop, Expiries] = {}
         self.last_expiries: Expiries | None = None
-        """Those of the loop that was asked for last: nearly always there is one."""
+        """Cache for the event loop used last: nearly always there is only one."""
 
     @property
     def sink(self) -> Sink[CallEvent] | None:
@@ -81,13 +81,13 @@ class DependencyState:
         self.update_fast_path()
 
     def endpoint(self, tried: tuple[str, ...]) -> "Endpoint":
-        """Where the next attempt goes."""
+        """Return the endpoint for the next attempt. Raise InvalidValue if the dependency has no endpoints."""
         if self.endpoints is None:
-            raise InvalidValue(f"dependency {self.name} has no endpoints: give it some when it is made")
+            raise InvalidValue(f"dependency {self.name} has no endpoints: pass Dependency(endpoints=...)")
         return self.endpoints.next(tried)
 
     def expiries(self, loop: "AbstractEventLoop") -> "Expiries":
-        """The attempts that are under way in an event loop, to be cut off in time."""
+        """Return the timeouts of the attempts in progress in `loop`."""
         last = self.last_expiries
         if last is not None and last.loop is loop:
             return last
@@ -102,13 +102,13 @@ class DependencyState:
             return found
 
     def learn_connect(self, seconds: float) -> None:
-        """Take the seconds of one connection set-up into account; infinity: it did not come about in time."""
+        """Learn from one connection set-up, in seconds, or TIMED_OUT."""
         with self._lock:
             after = self.connect_estimator.learn([seconds])
         self._report_timeout("connect", after)
 
     def learn(self, now: float) -> None:
-        """Take the waiting latencies into account. Return at once if another thread does so already."""
+        """Learn from the collected samples. Return immediately if another thread is learning already."""
         self.learn_at = now + LEARN_INTERVAL
         if not self._lock.acquire(blocking=False):
             return
@@ -120,18 +120,18 @@ class DependencyState:
         self._report_timeout("attempt", self.timeout)
 
     def emit(self, event: CallEvent) -> None:
-        """Hand an event to the sink, if there is one; whatever the sink does, the call goes on."""
+        """Pass an event to the sink, if there is one. Log and count a sink that raises: the call continues."""
         if self._sink is None:
             return
         try:
             self._sink.emit(event)
         except Exception:
             self.dropped_events += 1
-            if self.dropped_events == 1:  # a sink that fails once mostly fails for every event
-                log.exception("the sink of dependency %s failed; its events are lost, and counted", self.name)
+            if self.dropped_events == 1:  # a sink that fails once usually fails for every event
+                log.exception("the sink of dependency %s raised; further dropped events are only counted", self.name)
 
     def forget(self) -> None:
-        """Begin anew: with a full budget, without a hint that holds, with the timeouts of the start."""
+        """Reset to the initial state: a full budget, no Retry-After in effect, the initial timeouts."""
         self.bucket.fill()
         self.retry_after.until = -math.inf
         with self._lock:
@@ -141,14 +141,14 @@ class DependencyState:
     def _start(self, connect: float | Percentile | None, attempt: float | Percentile | None) -> None:
         self.connect_estimator, self.attempt_estimator = Estimator(connect), Estimator(attempt)
         self.timeout = self.attempt_estimator.value
-        """Seconds that an attempt may take now."""
+        """Current attempt timeout in seconds."""
         self.learn_at = self.runtime.monotonic() + LEARN_INTERVAL
         self._reported = {"attempt": self.timeout, "connect": self.connect_estimator.value}
 
     def update_fast_path(self) -> None:
-        """Decide whether calls may take the fast path; repeat this when a condition below changes."""
+        """Decide whether calls may take the fast path. Call it again when a condition below changes."""
         self.has_sink = self._sink is not None
-        # With it, a call that succeeds at once has only to be measured: drivers do without a `Call`.
+        # On it, drivers only measure a call whose first attempt succeeds, and make no `Call`.
         self.has_fast_path = (
             not self.has_sink
             and self.runtime.interceptor is None

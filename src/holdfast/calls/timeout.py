@@ -1,51 +1,51 @@
-"""How long an attempt may take: a fixed time, or one that follows from the latencies of the dependency. Pure.
+"""Timeouts: fixed, or learned from the latencies of the dependency. Pure.
 
-The rule is the one of https://aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter/: accept a rate
-of false timeouts, such as 0.1 %, and take the percentile of the latency that has this much above it.
+The rule is that of https://aws.amazon.com/builders-library/timeouts-retries-and-backoff-with-jitter/: choose an
+acceptable rate of false timeouts, such as 0.1 %, and use the corresponding percentile of the latency.
 """
 
 import math
 from dataclasses import dataclass
 
 from holdfast._errors import InvalidValue
-from holdfast.calls.histogram import Histogram
+from holdfast.calls.histogram import TIMED_OUT, Histogram
 
 MAX_SAMPLES = 512
-"""Latencies that wait to be learned from; of more than that in `LEARN_INTERVAL` seconds, only the last ones are."""
+"""Samples collected between two updates. Of more than that in `LEARN_INTERVAL` seconds, only the last ones are used."""
 LEARN_INTERVAL = 0.5
-"""Seconds between lessons: one takes up to half a millisecond, which no single call should pay often."""
+"""Seconds between updates of the timeout. An update takes up to half a millisecond, too much for every call."""
 DEFAULT_START = 5.0
-"""Seconds; generous for most services, and not so long that a hanging one holds its callers for good."""
+"""Seconds; generous for most services, but short enough not to block callers of a hanging one for long."""
 MIN_SAMPLES_ABOVE = 5
-"""So many samples must lie above a percentile on average before it is believed: 5,000 for the 99.9th."""
+"""Expected samples above a percentile before it is used: 5,000 samples for the 99.9th."""
 WINDOW_SAMPLES_ABOVE = 50
-"""So many samples above the percentile make a window; the last two are remembered: 50,000 for the 99.9th."""
+"""Expected samples above the percentile in a window: 50,000 samples for the 99.9th. The last two windows are kept."""
 FIXED_WINDOW = 50_000
-"""The window of a dependency whose timeout is fixed, for those who ask for its percentiles."""
+"""Samples in a window if the timeout is fixed. They are used only for `Dependency.latency`."""
 SHIFT_FACTOR = 4.0
-"""More than this many times the accepted rate of timeouts is no chance: the latency is another one now."""
+"""Timeouts above this many times the accepted rate mean that the latency has changed: chance does not explain them."""
 MIN_SHIFT_TIMEOUTS = 5
-"""Timeouts that must have been seen before a shift is believed."""
+"""Minimum timeouts before the latency is taken to have changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Percentile:
-    """Takes the timeout from the latency that is observed, so that `100 - percent` % of good answers are cut off."""
+    """A timeout at a percentile of the observed latency, so that `100 - percent` % of good responses time out."""
 
     percent: float = 99.9
     """The percentile; 99.9 accepts 0.1 % of false timeouts."""
     floor: float = 0.01
-    """Seconds; a timeout is never shorter. A pause of the garbage collector, here or there, takes as long."""
+    """Minimum timeout in seconds. A garbage collection on either side takes about as long."""
     ceiling: float = 10.0
-    """Seconds; a timeout is never longer, whatever was observed: threads and connections are held for that time."""
+    """Maximum timeout in seconds. Threads and connections are blocked for that time."""
     start: float | None = None
-    """Seconds until there are enough samples; None: five, within floor and ceiling, because nothing is known yet."""
+    """Timeout in seconds until there are enough samples. None means 5, within floor and ceiling."""
     padding: float = 1.0
-    """The timeout is at least the median and this share of it: a small shift must not time out everything."""
+    """The timeout is at least median * (1 + padding): a small change of latency must not time out every request."""
     network_latency: float = 0.0
-    """Seconds that are added for the worst reasonable way through the network, for clients far away."""
+    """Seconds added for the worst reasonable network latency of remote clients."""
     min_samples: int | None = None
-    """Samples that make the percentile credible; None: five times as many as it takes to see one above it."""
+    """Samples needed before the percentile is used. None means five times as many as are expected to have one above."""
 
     def __post_init__(self) -> None:
         if not 50 < self.percent < 100:
@@ -63,7 +63,7 @@ class Percentile:
 
     @property
     def accepted_false_timeouts(self) -> float:
-        """The share of good answers that may be cut off: 0.001 for the 99.9th percentile."""
+        """The share of good responses that may time out: 0.001 for the 99.9th percentile."""
         return round(1 - self.percent / 100, 12)  # 0.001, and not 0.0009999999999998899
 
     @property
@@ -76,30 +76,30 @@ class Percentile:
 
     @property
     def window(self) -> int:
-        """Samples after which a new window begins; this one and the one before it count."""
+        """Samples in a window. The current window and the one before it count."""
         return math.ceil(WINDOW_SAMPLES_ABOVE / self.accepted_false_timeouts)
 
     @property
     def start_timeout(self) -> float:
-        """Seconds to begin with."""
+        """Initial timeout in seconds."""
         return self.clamp(DEFAULT_START) if self.start is None else self.start
 
     def clamp(self, seconds: float) -> float:
-        """Within floor and ceiling."""
+        """Limit `seconds` to the range from floor to ceiling."""
         return min(self.ceiling, max(self.floor, seconds))
 
     def choose(self, histogram: Histogram, current: float) -> float:
-        """The timeout that fits what was seen, when `current` is the one that cut off what had not ended."""
+        """Return the timeout for the observed latencies; `current` is the timeout under which they were measured."""
         wanted = histogram.exceeded_by(self.accepted_false_timeouts)
         if wanted == math.inf:
             if histogram.unfinished_share <= self.accepted_false_timeouts:
-                return current  # it was deadlines that cut off what could have told
+                return current  # deadlines censored the samples that would show the percentile
             return self.clamp(current * _growth_factor(histogram, self.accepted_false_timeouts))
         return self.clamp(max(wanted, histogram.exceeded_by(0.5) * (1 + self.padding)) + self.network_latency)
 
 
 def _growth_factor(histogram: Histogram, accepted: float) -> float:
-    """Return the factor by which the timeout must grow: the tail above it is taken to go on halving as below it."""
+    """Return the factor by which the timeout must grow, assuming that the tail keeps halving at the same rate."""
     cut = histogram.unfinished_share
     nearer, farther = histogram.exceeded_by(min(0.5, 4 * cut)), histogram.exceeded_by(min(0.5, 2 * cut))
     growth = farther / nearer if nearer < farther < math.inf else 2.0
@@ -108,14 +108,14 @@ def _growth_factor(histogram: Histogram, accepted: float) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Timeouts:
-    """The three times that bound a call, in seconds."""
+    """The three timeouts of a call, in seconds."""
 
     connect: float | Percentile = 3.0
-    """For a connection, TLS included, where a lost packet costs a second. Apart from the attempt, as it is longer."""
+    """For a new connection, including TLS. Separate from the attempt, because a lost packet costs a second here."""
     attempt: float | Percentile | None = Percentile()
-    """For one attempt on a connection. None: the function bounds itself, and only the total counts."""
+    """For one attempt on a connection. None: the function has its own timeout, and only `total` applies."""
     total: float | None = 30.0
-    """For the whole call with all attempts and the waits between them. None: only a deadline around it counts."""
+    """For the whole call, with all attempts and delays. None: only a deadline around the call applies."""
 
     def __post_init__(self) -> None:
         for name in ("connect", "attempt", "total"):
@@ -129,7 +129,7 @@ class Timeouts:
 
 
 class Estimator:
-    """The timeout of one dependency as it is now, and what it follows from. Not thread-safe."""
+    """The current timeout of one dependency, and the samples behind it. Not thread-safe."""
 
     __slots__ = ("_timeouts_in_a_row", "_window_samples", "histogram", "policy", "value")
 
@@ -141,7 +141,7 @@ class Estimator:
         self._timeouts_in_a_row = 0  # timeouts without an answer between them
 
     def learn(self, samples: list[float]) -> float:
-        """Take new latencies into account, infinity for each timeout; returns the timeout from now on."""
+        """Learn from new samples, as `Histogram.add` takes them, and return the new timeout."""
         self.histogram.add(samples)
         self._window_samples += len(samples)
         policy = self.policy
@@ -149,22 +149,22 @@ class Estimator:
             self._rotate_after(FIXED_WINDOW)
             return self.value
         if self._has_shifted(samples, policy):
-            # What was known is no longer true, and what was cut off says only that it takes longer. Without this the
-            # timeout would be learned from the few quick answers alone, and stay where it cuts off the others.
+            # The old samples are no longer valid, and timeouts show only that requests take longer. Without this step,
+            # the timeout would follow the few fast responses, and continue to time out all others.
             self.value = policy.clamp(2 * self.value)
             self.histogram.clear()
             self._window_samples = self._timeouts_in_a_row = 0
         elif self.histogram.total >= policy.samples_needed:
-            # Cut-offs of before say nothing against the timeout that followed from them: they must not raise it again.
-            if math.inf in samples or self.histogram.unfinished_share <= policy.accepted_false_timeouts:
+            # Earlier timeouts have raised this timeout already: only new ones may raise it again.
+            if TIMED_OUT in samples or self.histogram.unfinished_share <= policy.accepted_false_timeouts:
                 self.value = policy.choose(self.histogram, self.value)
             self._rotate_after(policy.window)
         return self.value
 
     def _has_shifted(self, samples: list[float], policy: Percentile) -> bool:
-        """Whether more is cut off than chance explains: nothing but timeouts, or too many among all."""
+        """Return whether there are more timeouts than chance explains: several in a row, or too large a share."""
         for seconds in samples:
-            self._timeouts_in_a_row = self._timeouts_in_a_row + 1 if seconds == math.inf else 0
+            self._timeouts_in_a_row = self._timeouts_in_a_row + 1 if seconds == TIMED_OUT else 0
             if self._timeouts_in_a_row >= MIN_SHIFT_TIMEOUTS:
                 return True
         return (

@@ -1,4 +1,4 @@
-"""What stands between a web server and an application: deadlines that come in, outcomes that go out, zones obeyed.
+"""ASGI and WSGI middleware: applies callers' deadlines, reports outcomes, and refuses requests while the zone is out.
 
 May import calls, telemetry, status and the base, and no web framework. Start reading at `rules.py`; `asgi.py` and
 `wsgi.py` are two thin drivers over `gate.py`.

@@ -17,18 +17,18 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Any, Any, Any], Awaitable[None]]
-"""Of any framework: each has types of its own for the three."""
+"""An ASGI application of any framework: each has its own types for the three parameters."""
 
 _HEADERS = {name.encode(): name for name in CARRIER_HEADERS}
 _BODY = frozenset({"http.response.body", "http.response.zerocopysend", "http.response.pathsend"})
 
 
 class AsgiMiddleware(Middleware[Application]):
-    """Serves each request within its deadline, reports how it ended, and obeys the status of the zone.
+    """ASGI middleware that applies deadlines, reports outcomes, and refuses requests while the zone is out.
 
-    Put it outside of everything else, so that its latency is the caller's. Whatever is not HTTP passes untouched. What
-    the application raises is raised on, but DeadlineExceeded after the request's own deadline, which is answered.
-    `operation` names a request by its ASGI scope, once it is answered; else the route of Litestar or FastAPI does.
+    Make it the outermost middleware, so that it measures the latency that callers see. It ignores other scopes than
+    HTTP. It re-raises errors of the application, except DeadlineExceeded after the request's own deadline, which gets a
+    response. `operation` names a request by its ASGI scope; by default, the route of Litestar or FastAPI does.
     """
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -61,12 +61,12 @@ class AsgiMiddleware(Middleware[Application]):
                 raise
             await _answer(answer, scope, channels.send)
         except BaseException:
-            channels.served.end_client_gone()  # cancelled, because the client or the whole process goes away
+            channels.served.end_client_gone()  # cancelled, because the client disconnected or the process stops
             raise
-        channels.served.end(failed=True)  # it returned before its response was whole, or this changes nothing
+        channels.served.end(failed=True)  # no effect, unless it returned before its response was complete
 
     async def _serve_within(self, scope: Scope, channels: "_WatchedChannels", seconds: float) -> None:
-        import asyncio  # for those who want this, and on asyncio only
+        import asyncio  # only needed for `cancel_overruns`
 
         channels.timer = timer = asyncio.timeout(None if seconds == math.inf else seconds)
         try:
@@ -84,14 +84,14 @@ class AsgiMiddleware(Middleware[Application]):
 
 
 class _WatchedChannels:
-    """The two channels of one request, with somebody who looks at what passes."""
+    """The channels `receive` and `send` of one request, watched for its progress."""
 
     __slots__ = ("_receive", "_send", "has_begun", "served", "timer")
 
     def __init__(self, served: ServedRequest, receive: Receive, send: Send) -> None:
         self.served = served
         self.has_begun = False
-        """Whether the application has begun to answer: from then on it is not cut off."""
+        """Whether the application's response has begun. From then on it is not cancelled."""
         self.timer: Timeout | None = None
         self._receive = receive
         self._send = send
@@ -110,7 +110,7 @@ class _WatchedChannels:
                 self.timer.reschedule(None)
         try:
             await self._send(message)
-        except OSError:  # how servers say that the client is gone, since version 2.4 of the specification
+        except OSError:  # the client has disconnected: ASGI 2.4 and later
             self.served.mark_client_gone()
             raise
         if begins:

@@ -1,4 +1,4 @@
-"""What both drivers ask: whether a request is let in, in which bounds; and whom they tell how it ended."""
+"""The part that both drivers share: admits requests, sets their bounds, and reports their outcomes."""
 
 import logging
 from abc import ABC, abstractmethod
@@ -17,12 +17,12 @@ from holdfast.middleware.rules import UNMATCHED, Bounds, MiddlewareResponse, Ser
 log = logging.getLogger("holdfast.middleware")
 
 NameOperation = Callable[[Mapping[str, Any]], Operation]
-"""Tells the operation of a request from its ASGI scope or WSGI environment, once the response begins."""
+"""Returns the operation of a request, from its ASGI scope or WSGI environment. Called when the response begins."""
 Application = TypeVar("Application")
 
 
 class Middleware(ABC, Generic[Application]):
-    """Base of the ASGI and the WSGI middleware: an application with a gate in front of it."""
+    """The base of the ASGI and the WSGI middleware: an application behind a gate."""
 
     def __init__(
         self,
@@ -39,11 +39,11 @@ class Middleware(ABC, Generic[Application]):
 
     @abstractmethod
     def _route(self, request: Mapping[str, Any]) -> Operation:
-        """Name a request by the route that the framework found."""
+        """Return the operation of a request, from the route that the framework found."""
 
 
 class Gate:
-    """One service's door. Thread-safe, as far as the sink and the view are."""
+    """The admission and reporting of one service's requests. Thread-safe if the sink and the view are."""
 
     def __init__(
         self,
@@ -56,9 +56,9 @@ class Gate:
     ) -> None:
         for what, given in (("a sink", sink), ("a view of zones", zones)):
             if given is not None and service.zone is None:
-                raise InvalidValue(f"service {service.workload} has {what}, but no zone: say in which zone it runs")
+                raise InvalidValue(f"service {service.workload} has {what}, but no zone: set Service(zone=...)")
         if service.refuse_while_out and zones is None:
-            raise InvalidValue(f"service {service.workload} is to refuse requests: expected a view of zones as well")
+            raise InvalidValue(f"service {service.workload} has refuse_while_out: expected a view of zones as well")
         self.service = service
         self.runtime = runtime
         self._name = name
@@ -66,10 +66,10 @@ class Gate:
         self._zones = zones
         self._instance = service.instance or host_name()
         self.dropped_outcomes = 0
-        """Outcomes that the sink failed to take; about so many if several threads lose some at once."""
+        """Outcomes for which the sink raised. Not locked, so approximate with several threads."""
 
     def admit(self, path: str, headers: Mapping[str, str]) -> Bounds | MiddlewareResponse | None:
-        """Return the scope to serve a request in, or how to refuse it; None: a health check for the application."""
+        """Return the scope of a request, the response that refuses it, or None for a health check to pass on."""
         service = self.service
         is_out = self._zones is not None and service.zone in self._zones.out(service.workload)
         if path == service.health_path:
@@ -81,22 +81,22 @@ class Gate:
         )
 
     def report_refusal(self, request: Mapping[str, Any], path: str, answer: MiddlewareResponse) -> None:
-        """A request was refused by `admit`."""
+        """Report a request that `admit` has refused, unless it is a health check."""
         if path != self.service.health_path:
             self.report(self.name(request), status=answer.status, seconds=0.0, internal=True)
 
     def name(self, request: Mapping[str, Any]) -> Operation:
-        """The operation of a request; whatever goes wrong with that, it has one."""
+        """Return the operation of a request, UNMATCHED if finding it fails."""
         if self._sink is None:
-            return Operation(self.service.workload, UNMATCHED)  # nobody will be told
+            return Operation(self.service.workload, UNMATCHED)  # it is not reported
         try:
             return self._name(request)
         except Exception:
-            log.exception("a request of %s could not be named", self.service.workload)
+            log.exception("%s: could not find the operation of a request; it is unmatched", self.service.workload)
             return Operation(self.service.workload, UNMATCHED)
 
     def report(self, operation: Operation, *, status: int, seconds: float, internal: bool = False) -> None:
-        """Report a request that has ended; a failing sink changes nothing. `internal`: the middleware answered it."""
+        """Report a finished request. Log a sink that raises. `internal`: the middleware itself sent the response."""
         service = self.service
         if self._sink is None or service.zone is None:
             return
@@ -115,12 +115,12 @@ class Gate:
             )
         except Exception:
             self.dropped_outcomes += 1
-            if self.dropped_outcomes == 1:  # a sink that fails once mostly fails for every event
-                log.exception("an outcome of %s could not be told; others are only counted", service.workload)
+            if self.dropped_outcomes == 1:  # a sink that fails once usually fails for every outcome
+                log.exception("the sink for outcomes of %s raised; further ones are only counted", service.workload)
 
 
 class ServedRequest:
-    """One request and its response, as they go on. However it ends, that is told once."""
+    """The progress of one request and its response. Reports one outcome, however often `end` is called."""
 
     def __init__(self, gate: Gate, request: Mapping[str, Any], bounds: Bounds) -> None:
         self._gate = gate
@@ -131,33 +131,33 @@ class ServedRequest:
         self._status: int | None = None
         self._is_late = False
         self.has_begun = False
-        """Whether the application has begun to answer."""
+        """Whether the application's response has begun."""
         self.is_client_gone = False
-        """Whether the client has left."""
+        """Whether the client has disconnected."""
         self.is_over = False
 
     @property
     def has_expired(self) -> bool:
-        """Whether the deadline has passed."""
+        """True after the deadline."""
         return self._gate.runtime.monotonic() >= self._bounds.expires
 
     def respond_to(self, error: BaseException) -> MiddlewareResponse | None:
-        """Return the answer if this error says that the request's own deadline has passed; None: raise it on."""
+        """Return the response if `error` is a DeadlineExceeded after the request's own deadline. None: re-raise it."""
         if not isinstance(error, DeadlineExceeded) or self.is_client_gone or not self.has_expired:
             return None
-        log.info("a request of %s was given up: %s", self._gate.service.workload, error)
+        log.info("a request to %s stopped at its deadline: %s", self._gate.service.workload, error)
         return rules.respond_overrun(self._gate.service)
 
     def begin(self, status: int | None) -> None:
-        """The response has begun; what is said to a client that had left before is not its answer."""
+        """Record that the response has begun. After a disconnect, its status does not count."""
         if not self.is_client_gone:
             self._status = status
             self._is_late = self.has_expired
         self.has_begun = True
-        self._operation = self._gate.name(self._request)  # now: Flask forgets its route before the body is sent
+        self._operation = self._gate.name(self._request)  # now: Flask drops the route before the body is sent
 
     def end(self, *, failed: bool = False) -> None:
-        """The last byte was sent, or none will be; what comes after the first time changes nothing."""
+        """Report the outcome, after the last byte or instead of it. Repeating it has no effect."""
         if self.is_over:
             return
         self.is_over = True
@@ -169,13 +169,13 @@ class ServedRequest:
         self._gate.report(self._operation or self._gate.name(self._request), status=status, seconds=seconds)
 
     def mark_client_gone(self) -> None:
-        """The client is gone, and nobody reads what is still to be sent."""
+        """Record that the client has disconnected."""
         if not self.is_client_gone:
             self.is_client_gone = True
             if self._status is None:
                 self._is_late = self._gate.runtime.monotonic() >= self._bounds.waited_from
 
     def end_client_gone(self) -> None:
-        """The client is gone, and the application is done."""
+        """Report the outcome of a request whose client has disconnected."""
         self.mark_client_gone()
         self.end()

@@ -1,4 +1,4 @@
-"""A service's options, and what follows from a request and from its end: bounds, refusals, what is counted. Pure."""
+"""The options of a service, and the rules for its requests: bounds, refusals, the status to count. Pure."""
 
 import math
 from dataclasses import dataclass
@@ -15,32 +15,32 @@ from holdfast.calls.scope import REMAINING_HEADER, RETRY_OWNER_HEADER, TRACEPARE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """Who is asked, for how long, and what is done when the zone is out. Durations are seconds."""
+    """The options of one service. Durations are seconds."""
 
     workload: str
     zone: Zone | None = None
-    """The AZ-ID that this process runs in; needed to report outcomes and to obey the status of the zone."""
+    """The AZ-ID that this process runs in. Needed to report outcomes and to follow the zone's status."""
     instance: str | None = None
-    """What this process is called in outcomes; None: the host's name."""
+    """Name of this process in outcomes; None means the host's name."""
     default_deadline: float | None = 60.0
-    """For requests that come without one: balancers close idle connections after a minute, and then nobody waits. It
-    interrupts nothing, but calls made past it are refused: None for services that stream for longer than that."""
+    """Deadline of requests without one: load balancers close idle connections after a minute. It interrupts nothing,
+    but calls made after it are refused. Use None for services that stream for longer."""
     max_deadline: float | None = 300.0
-    """No request has more, whatever its caller says; None: callers are believed."""
+    """Maximum deadline of a request; None accepts any deadline from callers."""
     trust_callers: bool = True
-    """Whether the deadline and the retry owner that callers send count. False at the edge: only the trace does."""
+    """Whether to use the deadline and retry owner that callers send. Use False at the edge; traces are always used."""
     late_status: int = 504
-    """What a request is answered with whose deadline has passed before it began, or before it was answered."""
+    """HTTP status of a request whose deadline passed before it began, or before its response began."""
     health_path: str = "/health"
-    """Where the balancer asks: answered with 503 while the zone is out, so that it sends no more. Never an outcome."""
+    """Path of the balancer's health check. It returns 503 while the zone is out. Not reported as an outcome."""
     refuse_while_out: bool = False
-    """Whether other requests are refused as well while the zone is out. Off: what still comes is served, because for
-    most failures of a zone an answer that may be bad is better than a certain refusal."""
+    """Whether to refuse all other requests as well while the zone is out. Off by default: in most failures of a zone,
+    a response that may be bad is better than a certain refusal."""
     retry_after: float = 5.0
-    """Least seconds that refused callers are asked to stay away; each is told up to twice as much, to spread them."""
+    """Minimum Retry-After of refused requests, in seconds. A random part of up to the same length is added."""
     cancel_overruns: bool = False
-    """Whether a handler that overruns its deadline is cancelled and answered for, with the late status, if it has sent
-    nothing yet. ASGI only, on asyncio. Off: code that does not expect to be cancelled may leave work half done."""
+    """Whether to cancel a handler at its deadline, and respond with `late_status` if it has sent nothing yet. ASGI on
+    asyncio only. Off by default: code that does not expect to be cancelled may leave work half done."""
 
     def __post_init__(self) -> None:
         check_workload_name(self.workload)
@@ -62,41 +62,41 @@ class Service:
                 f"{self.max_deadline}"
             )
         if not 400 <= self.late_status <= 599:
-            raise InvalidValue(f"late_status {self.late_status}: expected the status of an error, 400 to 599")
+            raise InvalidValue(f"late_status {self.late_status}: expected an error status, 400 to 599")
         if not self.health_path.startswith("/"):
             raise InvalidValue(f"health_path {self.health_path!r}: expected a path that begins with /")
         if not 1 <= self.retry_after < math.inf:
-            raise InvalidValue(f"retry_after of {self.retry_after} seconds: expected 1 or more; HTTP counts whole ones")
+            raise InvalidValue(f"retry_after of {self.retry_after} seconds: expected 1 or more; HTTP has whole seconds")
 
 
 CARRIER_HEADERS = frozenset({REMAINING_HEADER, RETRY_OWNER_HEADER, TRACEPARENT_HEADER})
-"""The headers that are read, in lower case."""
+"""The request headers to read, in lower case."""
 CLIENT_GONE = 499
-"""What is counted when the client left before there was an answer; nginx made the number up, and others follow."""
+"""Status to count if the client disconnected before the response; introduced by nginx, and widely used."""
 MIN_FAIR_SECONDS = 0.1
-"""Least seconds that a caller must give for a late answer to be a fault of the zone: about a usual attempt timeout."""
+"""Minimum deadline of a caller for a late response to count as a fault of the zone: about a usual attempt timeout."""
 EARLY_SHARE = 0.1
-"""Of its time, by which a client may leave early and still has waited: its time began before the request came here."""
+"""Fraction of its time by which a client may leave early and still have waited: it started before the request came."""
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY"})
 _PHRASES = {int(status): status.phrase for status in HTTPStatus}
 UNMATCHED = "unmatched"
-"""The route of a request that no route is known for: paths are the callers', and would be without number."""
+"""Route of a request without a known route. Not its path: callers choose paths, so their number is unbounded."""
 
 
 class Bounds(IncomingScope, eq=False):
-    """The scope that a request is served in, and whose word that is."""
+    """The scope of a request, and where its deadline comes from."""
 
     is_from_caller: bool = False
-    """Whether the caller itself gave the deadline: then nobody waits for what comes later."""
+    """Whether the caller set the deadline, and so does not wait any longer."""
     is_fair: bool = True
-    """Whether it was time enough."""
+    """Whether the deadline left at least MIN_FAIR_SECONDS."""
     waited_from: float = math.inf
-    """Monotonic time from which on a client that leaves has waited until its deadline."""
+    """Monotonic time from which a client that disconnects counts as having waited until its deadline."""
 
 
 @dataclass(frozen=True, slots=True)
 class MiddlewareResponse:
-    """A whole response that the middleware gives by itself."""
+    """A complete response that the middleware sends itself."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -104,12 +104,12 @@ class MiddlewareResponse:
 
     @property
     def status_line(self) -> str:
-        """The status as WSGI wants it: `504 Gateway Timeout`."""
+        """The status line for WSGI: `504 Gateway Timeout`."""
         return f"{self.status} {_PHRASES.get(self.status, 'Error')}"
 
 
 def build_bounds(service: Service, carrier: Carrier, now: float) -> Bounds | None:
-    """The scope that a request is served in, when it came in `now`; None if its deadline has passed already."""
+    """Return the scope of a request that arrived `now`, or None if its deadline has passed already."""
     remaining = carrier.remaining if service.trust_callers else None
     if remaining is not None and remaining <= 0:
         return None
@@ -131,30 +131,30 @@ def build_bounds(service: Service, carrier: Carrier, now: float) -> Bounds | Non
 
 
 def respond_late(service: Service) -> MiddlewareResponse:
-    """For a request whose deadline had passed before it began."""
-    detail = "the caller's deadline has passed: nobody waits for the answer any more"
+    """Return the response to a request whose deadline passed before it began."""
+    detail = "the caller's deadline has passed: it no longer waits for the response"
     return _build_problem(service.late_status, DeadlineExceeded.slug, detail)
 
 
 def respond_overrun(service: Service) -> MiddlewareResponse:
-    """For a request whose handler gave up, or was cut off, because its deadline had passed."""
-    return _build_problem(service.late_status, DeadlineExceeded.slug, "it took longer than the caller's deadline")
+    """Return the response to a request whose handler stopped, or was cancelled, at its deadline."""
+    return _build_problem(service.late_status, DeadlineExceeded.slug, "the request took longer than its deadline")
 
 
 def respond_unhealthy(service: Service) -> MiddlewareResponse:
-    """For the balancer while the zone is out."""
+    """Return the response to a health check while the zone is out."""
     return _build_problem(HTTPStatus.SERVICE_UNAVAILABLE, "zone-out", f"zone {service.zone} is out: send nothing here")
 
 
 def respond_refused(service: Service, chance: Chance) -> MiddlewareResponse:
-    """For other requests while the zone is out, if they are to be refused."""
+    """Return the response to other requests while the zone is out, with `refuse_while_out`."""
     seconds = math.ceil(service.retry_after * (1 + chance()))
-    detail = f"zone {service.zone} is out: ask in another zone, or here again later"
+    detail = f"zone {service.zone} is out: call another zone, or retry here later"
     return _build_problem(HTTPStatus.SERVICE_UNAVAILABLE, "zone-out", detail, ("retry-after", str(seconds)))
 
 
 def _build_problem(status: int, slug: str, detail: str, *headers: tuple[str, str]) -> MiddlewareResponse:
-    """Problem details: https://www.rfc-editor.org/rfc/rfc9457."""
+    """Return a response with problem details: https://www.rfc-editor.org/rfc/rfc9457."""
     kind, title = f"urn:holdfast:problem:{slug}", _PHRASES.get(status, "Error")
     body = msgspec.json.encode({"type": kind, "title": title, "status": int(status), "detail": detail})
     always = (("content-type", "application/problem+json"), ("content-length", str(len(body))))
@@ -162,12 +162,12 @@ def _build_problem(status: int, slug: str, detail: str, *headers: tuple[str, str
 
 
 def choose_status(status: int | None, *, failed: bool, is_client_gone: bool, late: Bounds | None = None) -> int:
-    """Return the status that a request counts with.
+    """Return the status to count a request with.
 
-    `status` is that of the response, if one began while the client was there; `failed`: the application raised, or left
-    its response unfinished, which is not its fault once the client is gone. `late` are the bounds of a request that was
-    not answered before its deadline: a fault if the time was fair, so that a zone that hangs shows, else as a client
-    that left. Past a deadline that the caller did not give, an answer is an answer.
+    `status` is that of the response, if it began before the client disconnected. `failed`: the application raised, or
+    left its response unfinished, which is not its fault after a disconnect. `late` is given if the response did not
+    begin before the deadline. That counts as a fault if the deadline was fair, so that a zone that hangs is detected,
+    and otherwise as a disconnect. A response after a deadline that the caller did not set counts with its own status.
     """
     if late is not None and (status is None or late.is_from_caller):
         return HTTPStatus.GATEWAY_TIMEOUT if late.is_fair else CLIENT_GONE
@@ -179,10 +179,10 @@ def choose_status(status: int | None, *, failed: bool, is_client_gone: bool, lat
 
 
 def name_operation(workload: str, method: str, template: str | None) -> Operation:
-    """The operation that a route stands for: `GET /users/{id}` of the workload."""
+    """Return the operation of a route, such as `GET /users/{id}` of the workload."""
     return Operation(workload, f"{method if method in METHODS else 'other'} {template or UNMATCHED}")
 
 
 def parse_status(line: str) -> int | None:
-    """The status in a line such as `200 OK`; None if there is none."""
+    """Return the status in a line such as `200 OK`, or None."""
     return int(line[:3]) if line[:3].isascii() and line[:3].isdigit() else None

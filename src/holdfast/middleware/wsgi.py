@@ -19,12 +19,12 @@ _HEADERS = {f"HTTP_{name.upper().replace('-', '_')}": name for name in CARRIER_H
 
 
 class WsgiMiddleware(Middleware[Application]):
-    """Serves each request within its deadline, reports how it ended, and obeys the status of the zone.
+    """WSGI middleware that applies deadlines, reports outcomes, and refuses requests while the zone is out.
 
-    Put it outside of everything else, so that its latency is the caller's. What the application raises is raised on,
-    but DeadlineExceeded after the request's own deadline, which is answered. `operation` names a request by its WSGI
-    environment, once it is answered; else the route of Flask or Bottle does. A body from `wsgi.file_wrapper` is sent as
-    any other: servers do not take their short way for files.
+    Make it the outermost middleware, so that it measures the latency that callers see. It re-raises errors of the
+    application, except DeadlineExceeded after the request's own deadline, which gets a response. `operation` names a
+    request by its WSGI environment; by default, the route of Flask or Bottle does. A body from `wsgi.file_wrapper` is
+    sent like any other: servers cannot use their optimisation for files.
     """
 
     def __call__(self, environ: Environment, start_response: StartResponse) -> Iterable[bytes]:
@@ -37,7 +37,7 @@ class WsgiMiddleware(Middleware[Application]):
             self._gate.report_refusal(environ, path, admitted)
             start_response(admitted.status_line, list(admitted.headers))
             return [] if environ["REQUEST_METHOD"] == "HEAD" else [admitted.body]
-        # The body is made piece by piece when the server asks for it: in this context, and not in the server's own.
+        # The server iterates over the body later. That must run in this context, not in the server's.
         context = copy_context()
         context.run(SCOPE.set, admitted)
         served = ServedRequest(self._gate, environ, admitted)
@@ -69,10 +69,10 @@ class WsgiMiddleware(Middleware[Application]):
 def _watch_start(start_response: StartResponse, served: ServedRequest) -> StartResponse:
     def start(status: str, headers: list[tuple[str, str]], exc_info: ErrorInfo = None, /) -> Callable[[bytes], object]:
         try:
-            # A server that has sent the headers already raises what is in `exc_info`.
+            # A server that has sent the headers already re-raises the error in `exc_info`.
             write = start_response(status, headers, exc_info) if exc_info else start_response(status, headers)
         finally:
-            exc_info = None  # its traceback holds this frame
+            exc_info = None  # breaks the reference cycle of traceback and frame
         served.begin(parse_status(status))
 
         def watched_write(data: bytes) -> object:
@@ -88,7 +88,7 @@ def _watch_start(start_response: StartResponse, served: ServedRequest) -> StartR
 
 
 class _Body:
-    """The body of one response, which the server asks for piece by piece, and closes."""
+    """The body of one response, which the server iterates over and closes."""
 
     def __init__(
         self,
@@ -122,18 +122,18 @@ class _Body:
         return next(self)
 
     def close(self) -> None:
-        """The server wants no more; if that is before the end, the client is gone."""
+        """Close the body. Before its end, this means that the client has disconnected."""
         self._served.end_client_gone()
         close = getattr(self._pieces, "close", None)
         if close is not None:
             self._context.run(close)
 
     def __del__(self) -> None:
-        self._served.end_client_gone()  # a server that closes nothing
+        self._served.end_client_gone()  # for servers that do not call `close`
 
 
 class _SizedBody(_Body):
-    """A body of a known number of pieces: from a single one, servers take the length of the content."""
+    """A body with a known number of pieces. From a single piece, servers derive the content length."""
 
     def __len__(self) -> int:
         assert isinstance(self._pieces, Sized)

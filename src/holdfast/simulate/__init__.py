@@ -1,7 +1,7 @@
-"""What retries, backoff and timeouts do to a service, in virtual time, with the engine that serves real calls.
+"""Simulations of retries, backoff and timeouts in virtual time, with the engine that makes real calls.
 
-Uses `calls`, and nothing real: no clock, no sleep, and chance that repeats for a seed. Each scenario is a module: a
-frozen description and `compare`. Start reading at `jitter.py`; `advice.py` applies the same rules to real latencies.
+Imports `calls`. Uses no real clock, no sleep, and seeded random numbers. Each scenario is a module with a frozen
+description and `compare`. Start reading at `jitter.py`; `advice.py` applies the same rules to real latencies.
 """
 
 from holdfast.simulate.advice import Advice, advise

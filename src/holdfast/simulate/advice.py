@@ -1,4 +1,4 @@
-"""Which timeout fits measured latencies, by the rule of `Percentile`, and why; and how many calls at once."""
+"""The timeout for measured latencies, by the rule of `Percentile`, with reasons; and a limit of concurrent calls."""
 
 import math
 from bisect import bisect_right
@@ -11,56 +11,56 @@ from holdfast.calls.limits import Limit
 from holdfast.calls.timeout import Percentile
 
 MAX_REFUSED_SHARE = 1e-4
-"""The share of calls that a limit may refuse by chance alone, when the dependency is as fast as it was."""
+"""The share of calls that a limit may refuse at random while the dependency is as fast as measured."""
 STANDARD_ERRORS = 1.96
-"""Standard errors of a range that holds in 95 % of cases."""
+"""Standard errors of a 95 % confidence interval."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advice:
-    """A timeout, and what it follows from. Times are seconds."""
+    """A recommended timeout, and the figures behind it. Times are seconds."""
 
     timeout: float
     count: int
-    """Latencies that it follows from."""
+    """Number of latencies."""
     cut_off: int
-    """Of these, those that had not ended when they were given up."""
+    """Number of these that are timeouts."""
     percentiles: dict[str, float]
-    """Of the latencies: p50, p99, p99.9, and the one that was asked for."""
+    """p50, p99, p99.9, and the requested percentile of the latencies."""
     mean: float
-    """Of those that ended."""
+    """Mean without the timeouts."""
     percentile: float
-    """The percentile that was asked for, as `Percentile` counts it: within 3 %."""
+    """The requested percentile as `Percentile` estimates it, to within 3 %."""
     percentile_low: float
-    """The percentile lies between this and `percentile_high` in 95 % of cases."""
+    """Lower end of the percentile's 95 % confidence interval."""
     percentile_high: float | None
-    """None: there are too few latencies to say."""
+    """Upper end of the interval; None if there are too few latencies."""
     samples_needed: int
-    """Latencies that make the percentile credible."""
+    """Latencies needed for a reliable percentile."""
     false_timeouts: float
-    """The share of these latencies that the timeout would have cut off."""
+    """The share of these latencies that would have timed out."""
     reasons: tuple[str, ...]
     code: str
-    """What to write."""
+    """The policy as Python code."""
     limit: int | None = None
-    """Calls at once, if the rate was given."""
+    """Maximum concurrent calls, if the rate was given."""
     in_flight: float | None = None
-    """Calls that are under way on average, if the rate was given."""
+    """Mean number of concurrent calls, if the rate was given."""
 
     @property
     def has_enough_samples(self) -> bool:
-        """Whether there are enough latencies to believe it."""
+        """True if there are enough latencies for a reliable percentile."""
         return self.count >= self.samples_needed
 
 
 def advise(latencies: Iterable[float], policy: Percentile, *, rate: float | None = None) -> Advice:
-    """Return the timeout for latencies in seconds, infinity for those that were cut off; for a `rate`, also a limit.
+    """Return a timeout for latencies in seconds, with infinity for timeouts. With `rate`, also recommend a limit.
 
-    Raise InvalidValue if there are none, or if more were cut off than the policy accepts: their latency is not known.
+    Raise InvalidValue without latencies, or with more timeouts than the policy accepts: their latency is unknown.
     """
     ordered = sorted(latencies)
     if not ordered or ordered[0] == math.inf:
-        raise InvalidValue("no latencies that could be learned from: expected at least one request that has ended")
+        raise InvalidValue("no latencies to learn from: expected at least one request that completed")
     if not ordered[0] >= 0:
         raise InvalidValue(f"latency {ordered[0]}: expected seconds, 0 or more")
     histogram = Histogram()
@@ -68,9 +68,9 @@ def advise(latencies: Iterable[float], policy: Percentile, *, rate: float | None
     count, cut = len(ordered), int(histogram.unfinished)
     if cut >= policy.accepted_false_timeouts * count and cut:
         raise InvalidValue(
-            f"{cut:,} of {count:,} were cut off, and {_name_percentile(policy.percent)} accepts "
+            f"{cut:,} of {count:,} timed out, and {_name_percentile(policy.percent)} accepts "
             f"{policy.accepted_false_timeouts * count:.3g}: "
-            "how long they take is not known. Measure with a longer timeout, or accept more with a lower percentile"
+            "their latency is unknown. Measure with a longer timeout, or accept more with a lower percentile"
         )
     timeout = policy.choose(histogram, policy.start_timeout)
     lowest, highest = _confidence_interval(ordered, policy.accepted_false_timeouts)
@@ -97,7 +97,7 @@ def advise(latencies: Iterable[float], policy: Percentile, *, rate: float | None
 
 
 def refused_share(max_in_flight: int, in_flight: float) -> float:
-    """Return the share of calls that a limit refuses by chance, whatever the latencies: Erlang's B formula."""
+    """Return the share of calls that a limit refuses at random: Erlang's B formula, valid for any latencies."""
     share = 1.0
     for number in range(1, max_in_flight + 1):
         share = in_flight * share / (number + in_flight * share)
@@ -105,7 +105,7 @@ def refused_share(max_in_flight: int, in_flight: float) -> float:
 
 
 def _choose_limit(rate: float, mean: float) -> tuple[int, float]:
-    """By Little's law, with headroom; and so many that chance alone fills them rarely, where they are few."""
+    """Return a limit and the mean in flight: by Little's law, with headroom, and enough for peaks of small loads."""
     seconds = max(mean, 1e-6)
     max_in_flight = Limit.for_load(rate=rate, seconds=seconds).max_in_flight
     in_flight = rate * seconds
@@ -119,12 +119,12 @@ def _name_percentile(percent: float) -> str:
 
 
 def _find_exceeded(ordered: Sequence[float], share: float) -> float:
-    """The latency that this share exceeds: of few, the longest."""
+    """Return the latency that this share of them exceeds; the longest if there are few."""
     return ordered[max(0, len(ordered) - 1 - math.floor(len(ordered) * share + 1e-9))]
 
 
 def _confidence_interval(ordered: Sequence[float], accepted: float) -> tuple[float, float | None]:
-    """Between which of these latencies the percentile lies: how many exceed it varies as counts of rare things do."""
+    """Return the percentile's 95 % confidence interval, from a Poisson count of the latencies above it."""
     expected = len(ordered) * accepted
     error = STANDARD_ERRORS * math.sqrt(expected)
     lowest = _find_exceeded(ordered, min(0.5, (expected + error) / len(ordered)))
@@ -138,26 +138,26 @@ def _reasons(policy: Percentile, histogram: Histogram, timeout: float) -> Iterat
     wanted, median = histogram.exceeded_by(policy.accepted_false_timeouts), histogram.exceeded_by(0.5)
     percentile, share = _name_percentile(policy.percent), f"{policy.accepted_false_timeouts:.3%}"
     yield (
-        f"{percentile} is {_format_seconds(wanted)}, as Percentile counts it, within 3 %: {share} of answers "
-        "may be cut off"
+        f"{percentile} is {_format_seconds(wanted)}, as Percentile estimates it, to within 3 %: {share} of "
+        "responses may time out"
     )
     padded = median * (1 + policy.padding)
     if padded > wanted:
         yield (
-            f"padded to {_format_seconds(padded)}, which is p50 and {policy.padding:.0%} of it: the percentile is so "
-            "close to p50 that a small shift would time out everything"
+            f"padded to {_format_seconds(padded)}, which is p50 plus {policy.padding:.0%}: the percentile is so "
+            "close to p50 that a small change of latency would time out every request"
         )
     else:
-        yield f"no padding: {_format_seconds(padded)}, which is p50 and {policy.padding:.0%} of it, is less"
+        yield f"no padding: {_format_seconds(padded)}, which is p50 plus {policy.padding:.0%}, is less"
     if policy.network_latency:
-        yield f"{_format_seconds(policy.network_latency)} are added for the network"
+        yield f"{_format_seconds(policy.network_latency)} added for the network"
     before = max(wanted, padded) + policy.network_latency
     if timeout > before:
-        yield f"raised to the floor of {_format_seconds(policy.floor)}: a pause of the garbage collector takes as long"
+        yield f"raised to the floor of {_format_seconds(policy.floor)}: a garbage collection takes about as long"
     elif timeout < before:
         yield (
-            f"cut to the ceiling of {_format_seconds(policy.ceiling)}: threads and connections are held for that "
-            "time. More than accepted are cut off"
+            f"lowered to the ceiling of {_format_seconds(policy.ceiling)}: threads and connections are blocked for "
+            "that time. More responses than accepted will time out"
         )
 
 
@@ -166,9 +166,9 @@ def _format_seconds(seconds: float) -> str:
 
 
 def _format_code(policy: Percentile, timeout: float) -> str:
-    """The policy as it would be written, beginning with the timeout that is known now."""
+    """Return the policy as Python code, with the recommended timeout as `start`."""
     default = Percentile()
-    # Upwards, so that the beginning does not lie below the floor; three digits are more than is known.
+    # Rounded up, so that `start` is not below the floor, to three digits, which is more than the precision.
     step = 10.0 ** (math.floor(math.log10(timeout)) - 2)
     start = min(policy.ceiling, float(f"{math.ceil(timeout / step) * step:.3g}"))
     words = [f"{policy.percent:g}", f"start={start:g}"]

@@ -1,7 +1,7 @@
-"""What a failing service at the bottom gets from layers that retry: attempts multiply, unless one layer owns them.
+"""Retry amplification: the calls that a failing service gets when every layer above it retries, or only one does.
 
-Layers call each other, the last one calls the service. Each is a `Dependency`, and every call of every layer is made by
-the engine; requests come at a rate and overlap, in virtual time.
+Each layer calls the next, and the last one calls the service. Each is a `Dependency`, and the engine makes every call.
+Requests arrive at a constant rate and overlap, in virtual time.
 """
 
 import math
@@ -24,7 +24,7 @@ from holdfast.simulate.budgets import FailureBucket, ObservingBucket, RequestBuc
 from holdfast.simulate.virtual import FailureProcess, Process, Timeline, seeded_random, simulate_call
 
 MEASURED_CALLS = 20_000
-"""Calls of the service that a policy without memory is measured by: the mean is known to 1 % then."""
+"""Calls to the service that are enough to measure a policy without memory: they give the mean to within 1 %."""
 
 _UNBOUNDED = Timeouts(attempt=None, total=None)
 _FREE = RetryBudget(cost=0.0, throttle_cost=0.0)
@@ -32,15 +32,16 @@ _FREE = RetryBudget(cost=0.0, throttle_cost=0.0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceStack:
-    """How many layers there are, what each of them may do, and how badly the service fails."""
+    """The layers of the simulation, and the service below them."""
 
     layers: int = 5
     max_attempts: int = 3
+    """Of each layer."""
     failure_rate: float = 1.0
-    """The share of the service's calls that fail."""
+    """The share of calls to the service that fail."""
     requests: int = 20_000
     rate: float = 100.0
-    """Requests per second; the trickle of a budget is by the second."""
+    """Requests per second. Matters for a budget's trickle, which is a number of retries per second."""
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -50,8 +51,8 @@ class ServiceStack:
             raise InvalidValue(f"{self.max_attempts} attempts: expected 1 to 10")
         if self.max_attempts**self.layers > MEASURED_CALLS:
             raise InvalidValue(
-                f"{self.layers} layers of {self.max_attempts} attempts: expected at most {MEASURED_CALLS} calls for "
-                "a request"
+                f"{self.layers} layers of {self.max_attempts} attempts: expected at most {MEASURED_CALLS} calls per "
+                "request"
             )
         if not 0 <= self.failure_rate <= 1:
             raise InvalidValue(f"failure_rate {self.failure_rate}: expected a share, 0 to 1")
@@ -63,47 +64,47 @@ class ServiceStack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AmplificationResult:
-    """What one policy did to the service at the bottom, and for the callers at the top."""
+    """The effect of one policy on the service, and on the callers."""
 
     policy: str
     requests: int
-    """So many were simulated: fewer where each is like any other, and costs many calls."""
+    """Simulated requests: fewer for a policy without memory that makes many calls per request."""
     calls: int
-    """That the service got."""
+    """Calls to the service."""
     succeeded: int
-    """Requests that were answered in the end."""
+    """Requests that succeeded."""
 
     @property
     def calls_per_request(self) -> float:
-        """Calls of the service for each request."""
+        """Calls to the service per request."""
         return self.calls / self.requests
 
     @property
     def success_rate(self) -> float:
-        """The share of requests that were answered."""
+        """The share of requests that succeeded."""
         return self.succeeded / self.requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
-    """What every layer does."""
+    """The retry policy of all layers."""
 
     name: str
     is_aware: bool
-    """Whether a layer learns who is above it, and so that its retries belong to another."""
+    """Whether a layer knows the retry owner above it, and so does not retry itself."""
     budget: RetryBudget = _FREE
-    """What pays for retries."""
+    """The budget for retries."""
     bucket: Callable[[], TokenBucket] | None = None
-    """In place of the budget, to compare with."""
+    """Makes a bucket of another kind to compare with, instead of the budget."""
     timeouts: Timeouts = _UNBOUNDED
 
     @property
     def has_memory(self) -> bool:
-        """Return whether what happened to one request changes what happens to the next."""
+        """True if the outcome of one request affects the next."""
         return self.bucket is not None or self.budget is not _FREE
 
     def build_layer(self, name: str, options: ServiceStack, runtime: Runtime) -> DependencyState:
-        """Return one layer with this policy."""
+        """Return a layer with this policy."""
         retry = Retry(max_attempts=options.max_attempts)
         made = state_of(Dependency(name, retry=retry, budget=self.budget, timeouts=self.timeouts, runtime=runtime))
         if self.bucket is not None:
@@ -120,17 +121,17 @@ POLICIES = (
     Policy(name="every layer, gRPC 10/0.1", is_aware=False, bucket=FailureBucket),
     Policy(name="Holdfast's defaults", is_aware=True, budget=RetryBudget(), timeouts=Timeouts()),
 )
-"""What is compared. The second last three are the AWS SDKs' of before and of now, and that of gRPC."""
+"""The policies to compare. The three before the last are the AWS SDKs' former and current ones, and gRPC's."""
 
 
 def compare(options: ServiceStack) -> Iterator[AmplificationResult]:
-    """Send the requests through a stack with each policy, one after the other."""
+    """Yield the result of each policy."""
     for policy in POLICIES:
         yield amplify(options, policy)
 
 
 def expected_calls(options: ServiceStack, *, is_aware: bool) -> float:
-    """Calls of the service for each request without any budget, as arithmetic has it."""
+    """Return the expected calls to the service per request without a budget."""
     calls, failure_rate = 1.0, options.failure_rate
     for _ in range(1 if is_aware else options.layers):
         calls *= sum(failure_rate**number for number in range(options.max_attempts))
@@ -139,7 +140,7 @@ def expected_calls(options: ServiceStack, *, is_aware: bool) -> float:
 
 
 def amplify(options: ServiceStack, policy: Policy) -> AmplificationResult:
-    """Send the requests through a stack with one policy."""
+    """Simulate the requests with one policy."""
     requests = options.requests
     if not policy.has_memory:
         requests = min(requests, math.ceil(MEASURED_CALLS / expected_calls(options, is_aware=policy.is_aware)))
@@ -159,7 +160,7 @@ def _send_requests(timeline: Timeline, stack: "_Layers", requests: int, interval
 
 
 class _Layers:
-    """The stack, and the service under it."""
+    """The layers, and the service below them."""
 
     def __init__(
         self, layers: list[DependencyState], options: ServiceStack, policy: Policy, chance: random.Random
@@ -173,7 +174,7 @@ class _Layers:
         self.succeeded = 0
 
     def request(self) -> Process[None]:
-        """One request from the top."""
+        """Make one request to the first layer."""
         error = yield from self._call_layer(0, None)
         self.succeeded += error is None
 

@@ -1,23 +1,23 @@
-"""Retry budgets of others, to compare with: paid for by requests, or closed by failures. Not for production."""
+"""Retry budgets of other libraries, for comparison: Finagle's and gRPC's. Not for production."""
 
 from holdfast.calls.limits import TokenBucket
 from holdfast.calls.retry import RetryBudget
 
 
 class ObservingBucket(TokenBucket):
-    """A bucket that is told more than the engine tells: that a call begins, and that an attempt has failed."""
+    """A bucket that also needs to know of new calls and failed attempts, which the engine does not report."""
 
     __slots__ = ()
 
     def on_call_begin(self, now: float) -> None:
-        """A call begins."""
+        """Handle the beginning of a call."""
 
     def on_attempt_failed(self) -> None:
-        """An attempt has failed."""
+        """Handle the failure of an attempt."""
 
 
 class RequestBucket(ObservingBucket):
-    """Retries are a share of requests, whether these succeed or not, and a few per second besides.
+    """A budget of a share of requests, successful or not, plus some retries per second.
 
     Finagle's has 20 % and 10 per second, kept for 10 seconds: https://finagle.github.io/blog/2016/02/08/retry-budgets
     """
@@ -25,7 +25,7 @@ class RequestBucket(ObservingBucket):
     __slots__ = ("_at", "_per_second", "_share")
 
     def __init__(self, share: float, *, per_second: float = 0.0, kept: float = 10.0) -> None:
-        # What is not used is kept for some seconds; of the share, for as much as a hundred requests bring in.
+        # Unused tokens are kept: those per second for `kept` seconds, those of the share for a hundred requests.
         capacity = max(1.0, per_second * kept + share * 100)
         super().__init__(RetryBudget(capacity=capacity, cost=1.0, throttle_cost=1.0, refund=0.0, trickle=0.0))
         self._share = share
@@ -39,11 +39,11 @@ class RequestBucket(ObservingBucket):
         self._at = now
 
     def give(self, tokens: float) -> None:
-        """Successes pay for nothing."""
+        """Do nothing: successes return no tokens."""
 
 
 class FailureBucket(ObservingBucket):
-    """Every failure takes a token, every success gives some back; there are retries while it is more than half full.
+    """A budget from which failures take a token and to which successes return some. Retries need it over half full.
 
     gRPC's: https://github.com/grpc/proposal/blob/master/A6-client-retries.md#throttling-retry-attempts-and-hedged-rpcs
     """
@@ -57,7 +57,7 @@ class FailureBucket(ObservingBucket):
     def on_attempt_failed(self) -> None:
         self.tokens = max(0.0, self.tokens - 1)
 
-    def take(self, cost: float, now: float) -> float | None:  # noqa: ARG002 - the bucket's own signature
+    def take(self, cost: float, now: float) -> float | None:  # noqa: ARG002 - the signature of TokenBucket
         self.is_exhausted = self.tokens <= self.budget.capacity / 2
         return None if self.is_exhausted else 0.0
 

@@ -1,8 +1,8 @@
-"""Why delays are left to chance: clients that contend for one row, and the backoff that they take turns by.
+"""Jitter: clients that contend for one row, with different kinds of backoff.
 
 The model is that of https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/: every client reads the
-version of one row and writes it back; a write succeeds if nobody else wrote in between. A client whose write failed
-waits, and begins anew. All begin together, and each is done with its first success. Pure.
+version of one row and writes it back. A write succeeds if no other client wrote in between. Otherwise the client backs
+off and starts again. All clients start together, and each stops at its first success. Pure.
 """
 
 import math
@@ -16,12 +16,12 @@ from holdfast._errors import InvalidValue
 from holdfast.simulate.virtual import seeded_random
 
 _NOT_READ = -1
-"""In place of the version that a client has read: it has not read one yet."""
+"""Instead of a version: the client has not read the row yet."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contention:
-    """How many clients contend, how they back off, and how often it is tried. The defaults are the article's."""
+    """The clients, their backoff, and the number of runs. The defaults are the article's."""
 
     clients: int = 100
     runs: int = 100
@@ -30,9 +30,9 @@ class Contention:
     cap: float = 2.0
     """Seconds."""
     network_latency: float = 0.010
-    """Seconds that a message takes on average, one way."""
+    """Mean seconds of a message, one way."""
     spread: float = 0.002
-    """Seconds; the standard deviation of it."""
+    """Standard deviation of the network latency, in seconds."""
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -42,14 +42,14 @@ class Contention:
             raise InvalidValue(f"{self.runs} runs: expected 1 to 10000")
         if not (0 < self.network_latency < math.inf and 0 <= self.spread <= self.network_latency / 4):
             raise InvalidValue(
-                f"network_latency {self.network_latency} with spread {self.spread}: expected above 0, at most a quarter"
+                f"network_latency {self.network_latency}, spread {self.spread}: expected above 0, at most 1/4 of that"
             )
-        if not 0 < self.base < math.inf:  # else doubling it comes to nothing
+        if not 0 < self.base < math.inf:  # doubling 0 gives 0
             raise InvalidValue(f"backoff base {self.base}: expected seconds, more than 0")
         Backoff(base=self.base, cap=self.cap)
 
     def strategies(self) -> dict[str, Backoff]:
-        """Return the ways to back off that are compared, by name."""
+        """Return the backoff strategies to compare, by name."""
         jitters = (Jitter.EQUAL, Jitter.FULL, Jitter.DECORRELATED)
         return {
             "no backoff": Backoff(base=0.0, cap=self.cap, jitter=Jitter.NONE),
@@ -60,35 +60,36 @@ class Contention:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContentionResult:
-    """What one way to back off came to, as the mean of all runs."""
+    """The mean result of all runs with one backoff strategy."""
 
     strategy: str
     calls: float
-    """Writes that the server got, by all clients together."""
+    """Writes of all clients together."""
     seconds: float
-    """Until the last client was done."""
+    """Seconds until the last client succeeded."""
     call_times: tuple[float, ...]
-    """When each write of the first run came, in seconds: the picture is made of them."""
+    """Time of each write in the first run, in seconds, for the picture."""
 
 
 def compare(options: Contention) -> Iterator[ContentionResult]:
-    """Let the clients contend with each way to back off, one after the other."""
+    """Yield the result of each backoff strategy."""
     for name, backoff in options.strategies().items():
         chance = seeded_random("jitter", options.seed, name)
         runs = [contend(options, backoff, chance) for _ in range(options.runs)]
+        first_call_times, _ = runs[0]
         yield ContentionResult(
             strategy=name,
             calls=sum(len(call_times) for call_times, _ in runs) / options.runs,
             seconds=sum(end for _, end in runs) / options.runs,
-            call_times=tuple(runs[0][0]),
+            call_times=tuple(first_call_times),
         )
 
 
 def contend(options: Contention, backoff: Backoff, chance: Random) -> tuple[list[float], float]:
-    """One run: when the server got each write, and when the last client heard that it was done."""
+    """Simulate one run. Return when the server got each write, and when the last client learned of its success."""
     gauss, draw, delay = chance.gauss, chance.random, backoff.delay
     mean, spread = options.network_latency, options.spread
-    # Between two messages at the server lie two ways through the network: the sum of two normal times is one again.
+    # Between two messages at the server, the network is crossed twice. The sum of two normal times is normal again.
     trip, trip_spread = 2 * mean, math.sqrt(2) * spread
     waiting = [(abs(gauss(mean, spread)), client, _NOT_READ) for client in range(options.clients)]
     heapify(waiting)
@@ -108,7 +109,7 @@ def contend(options: Contention, backoff: Backoff, chance: Random) -> tuple[list
             heappop(waiting)
             continue
         failed[client] += 1
-        # The article doubles the base already for the first retry, so its retries are one ahead of ours.
+        # The article doubles the base even before the first retry, so its retry numbers are one ahead of ours.
         previous[client] = wait = delay(failed[client] + 1, previous[client], draw)
         heapreplace(waiting, (now + abs(gauss(trip, trip_spread)) + wait, client, _NOT_READ))
     return call_times, end

@@ -1,7 +1,7 @@
-"""Why a service that has recovered may stay down: retries keep the queue full that made them.
+"""Metastable failure: a service stays overloaded after a stall, because retries keep its queue full.
 
-A server works off one queue, first in, first out, and does not know that a caller has given up waiting. It stalls once.
-What follows depends on the callers alone: https://sigops.org/s/conferences/hotos/2021/papers/hotos21-s11-bronson.pdf
+A server processes one queue in order, even calls whose callers have timed out. It stalls once. Whether it recovers
+depends only on its callers: https://sigops.org/s/conferences/hotos/2021/papers/hotos21-s11-bronson.pdf
 """
 
 import math
@@ -22,31 +22,31 @@ from holdfast.simulate.budgets import ObservingBucket, RequestBucket
 from holdfast.simulate.virtual import FailureProcess, Process, Timeline, seeded_random, simulate_call
 
 GOOD_SHARE = 0.95
-"""A second is good if this share of its requests was answered."""
+"""A second is good if this share of its requests succeeded."""
 QUIET_SECONDS = 10
-"""Seconds that must be good at the end before a recovery is believed."""
+"""Good seconds at the end of the run that count as a recovery."""
 
 _OPERATION = Operation("server", "call")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """A server, its callers, and how long it stands still."""
+    """A server, its callers, and its stall."""
 
     rate: float = 80.0
-    """Requests per second, by all callers together; they come at random."""
+    """Requests per second of all callers together, at random times."""
     capacity: float = 100.0
-    """Calls per second that the server can do; how long each takes is random."""
+    """Mean calls per second that the server can process. The time for each is random."""
     clients: int = 1
-    """Processes that call; each has a budget of its own."""
+    """Calling processes. Each has its own retry budget."""
     timeout: float = 1.0
-    """Seconds that a caller waits for an answer."""
+    """Attempt timeout in seconds."""
     stall_start: float = 10.0
     """Seconds before the stall."""
     stall: float = 10.0
-    """Seconds that the server does nothing."""
+    """Duration of the stall in seconds."""
     seconds: float = 200.0
-    """All of it."""
+    """Duration of the simulation in seconds."""
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -60,56 +60,56 @@ class Stall:
             )
         if not self.stall_start + self.stall + 2 * QUIET_SECONDS <= self.seconds <= 100_000:
             raise InvalidValue(
-                f"{self.seconds} seconds in all: expected at least {self.stall_end + 2 * QUIET_SECONDS:g}, to see a "
+                f"{self.seconds} seconds in all: expected at least {self.stall_end + 2 * QUIET_SECONDS:g}, to detect a "
                 "recovery, and at most 100000"
             )
 
     @property
     def stall_end(self) -> float:
-        """When the server works again, in seconds from the beginning."""
+        """Time at which the server works again, in seconds from the start."""
         return self.stall_start + self.stall
 
 
 @dataclass(slots=True)
 class Second:
-    """What happened in one second."""
+    """The counts of one second."""
 
     offered: int = 0
-    """Requests that came."""
+    """Requests that began."""
     answered: int = 0
-    """Of these, those that were answered in the end."""
+    """Those of them that succeeded, then or later."""
     calls: int = 0
-    """That the server got: requests, and retries."""
+    """Calls to the server, including retries."""
     queue: float = 0.0
-    """Seconds that a call would wait which comes at the end of it."""
+    """Length of the server's queue at the end of the second, in seconds of waiting."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StallResult:
-    """How one kind of caller came through."""
+    """The result with one kind of caller."""
 
     callers: str
     recovery_seconds: int | None
-    """Seconds from the end of the stall until requests were answered again, and stayed so; None: never."""
+    """Seconds from the end of the stall until requests succeeded for good; None: never."""
     calls_per_request: float
-    """Calls that the server got for each request."""
+    """Calls to the server per request."""
     success_rate: float
-    """The share of all requests that were."""
+    """The share of all requests that succeeded."""
     history: tuple[Second, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callers:
-    """One kind of caller."""
+    """One kind of caller, with its retry policy."""
 
     name: str
     retry: Retry = Retry()  # noqa: RUF009 - frozen
     budget: RetryBudget = RetryBudget()  # noqa: RUF009
     bucket: Callable[[], TokenBucket] | None = None
-    """In place of the budget, to compare with."""
+    """Makes a bucket of another kind to compare with, instead of the budget."""
 
     def build_client(self, options: Stall, runtime: Runtime) -> DependencyState:
-        """Return what one process calls the server by."""
+        """Return the dependency of one calling process."""
         timeouts = Timeouts(attempt=options.timeout)
         made = state_of(Dependency("server", timeouts=timeouts, retry=self.retry, budget=self.budget, runtime=runtime))
         if self.bucket is not None:
@@ -123,17 +123,17 @@ CALLERS = (
     Callers(name="retries, 20 % of requests and 10/s", bucket=lambda: RequestBucket(0.2, per_second=10.0)),
     Callers(name="Holdfast's defaults"),
 )
-"""What is compared; the third is Finagle's budget."""
+"""The kinds of callers to compare; the third has Finagle's budget."""
 
 
 def compare(options: Stall) -> Iterator[StallResult]:
-    """Let each kind of caller go through the same stall, one after the other: same requests, same work."""
+    """Yield the result with each kind of caller, for the same requests and the same work."""
     for callers in CALLERS:
         yield simulate_stall(options, callers)
 
 
 def simulate_stall(options: Stall, callers: Callers) -> StallResult:
-    """Let one kind of caller go through a stall."""
+    """Simulate a stall with one kind of caller."""
     run = _Run(options, callers)
     run.timeline.start(0.0, run.requests())
     run.timeline.start(1.0, run.watch_queue())
@@ -151,8 +151,8 @@ def simulate_stall(options: Stall, callers: Callers) -> StallResult:
 
 
 def find_recovery(history: tuple[Second, ...], options: Stall) -> int | None:
-    """Whole seconds from the end of the stall to the end of the last bad one; None if they do not end."""
-    # What came in the last seconds may still be on its way when the run ends.
+    """Return the whole seconds from the end of the stall to the end of the last bad second; None without recovery."""
+    # Requests of the last seconds may still be in flight when the run ends.
     judged = len(history) - math.ceil(options.timeout) - 1
     bad = [number for number, one in enumerate(history[:judged]) if one.answered < GOOD_SHARE * one.offered]
     if not bad:
@@ -161,22 +161,22 @@ def find_recovery(history: tuple[Second, ...], options: Stall) -> int | None:
 
 
 class _Run:
-    """One run: the server's queue and everybody's calls, counted by the second."""
+    """One run: the server's queue, and the calls of all clients, counted per second."""
 
     def __init__(self, options: Stall, callers: Callers) -> None:
         self._options = options
         self.timeline = Timeline()
         self._clock = self.timeline.clock
-        # Not named after the callers: all kinds meet the same requests and the same work.
+        # The seeds do not depend on the callers, so that all kinds get the same requests and the same work.
         self._arrivals = seeded_random("metastability", options.seed, "arrivals")
         self._work = seeded_random("metastability", options.seed, "work")
         runtime = Runtime(self._clock, seeded_random("metastability", options.seed, "backoff").random)
         self._clients = [callers.build_client(options, runtime) for _ in range(options.clients)]
-        self._free = 0.0
+        self._free = 0.0  # when the server has processed its queue
         self.history = tuple(Second() for _ in range(math.ceil(options.seconds)))
 
     def requests(self) -> Process[None]:
-        """Requests that come, each to any of the clients."""
+        """Start requests at random times, each by a random client."""
         chance, clients = self._arrivals, self._clients
         while True:
             yield chance.expovariate(self._options.rate)
@@ -184,13 +184,13 @@ class _Run:
             self.timeline.start(self._clock.now, self._request(client))
 
     def watch_queue(self) -> Process[None]:
-        """Look at the queue at the end of every second."""
+        """Record the length of the queue at the end of every second."""
         while True:
             self.record_queue(self._clock.now)
             yield 1.0
 
     def record_queue(self, now: float) -> None:
-        """See how long a call would wait now."""
+        """Record how long a new call would wait at `now`."""
         self.history[math.ceil(now) - 1].queue = max(0.0, self._free - now)
 
     def _request(self, client: DependencyState) -> Process[None]:
@@ -210,10 +210,10 @@ class _Run:
             yield wait
             return None
         yield attempt.timeout
-        return AttemptTimedOut("no answer in time; the server will do the work all the same")
+        return AttemptTimedOut("no response in time; the server will do the work anyway")
 
     def _served(self) -> float:
-        """When the server will have done one more call, after all that came before it."""
+        """Add a call to the server's queue, and return the time at which it will be processed."""
         stall_start, stall_end = self._options.stall_start, self._options.stall_end
         start = max(self._clock.now, self._free)
         if stall_start <= start < stall_end:

@@ -1,7 +1,7 @@
-"""How a timeout follows the latency of a dependency: fixed, learned from successes alone, or as `Percentile` does.
+"""Rules for a timeout when latencies grow: fixed, learned only from successes, or `Percentile`. Pure.
 
-Latencies are lognormal. In the middle of the run all of them become several times as long. What was cut off by the
-timeout says only that it would have taken longer: a rule that leaves it out sees a faster service than there is. Pure.
+Latencies are lognormal, and grow by a factor in the middle of the run. A request that timed out shows only that it
+takes longer. A rule that ignores timeouts therefore underestimates the latency.
 """
 
 import math
@@ -15,7 +15,7 @@ from holdfast.calls.timeout import LEARN_INTERVAL, MAX_SAMPLES, Estimator, Perce
 from holdfast.simulate.virtual import seeded_random
 
 MAX_RATE = MAX_SAMPLES / LEARN_INTERVAL
-"""Requests per second up to which a Dependency learns from every latency."""
+"""Maximum requests per second for which a Dependency learns from every latency."""
 
 FIXED, SUCCESSES, PERCENTILE = "fixed", "successes alone", "Percentile"
 POLICIES = (FIXED, SUCCESSES, PERCENTILE)
@@ -23,19 +23,19 @@ POLICIES = (FIXED, SUCCESSES, PERCENTILE)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LatencyShift:
-    """A dependency whose latency changes, and what its timeout is to be."""
+    """A dependency whose latency grows, and the percentile for its timeout."""
 
     percent: float = 99.9
     median: float = 0.02
-    """Seconds that half of the requests take, before the change."""
+    """Median latency in seconds, before the change."""
     sigma: float = 0.5
-    """The spread: the standard deviation of the logarithm. With 0.5, the 99.9th percentile is 4.7 medians; 1: 22."""
+    """Standard deviation of the logarithm. The 99.9th percentile is 4.7 medians with 0.5, and 22 with 1."""
     factor: float = 6.0
-    """By how much all latencies grow in the middle."""
+    """Factor by which all latencies grow in the middle."""
     windows: int = 12
-    """A window is as many requests as a rule remembers one or two times over: `Percentile.window`, 50,000 for p99.9."""
+    """Number of windows of `Percentile.window` requests: 50,000 for p99.9. Rules use the last one or two windows."""
     rate: float = 200.0
-    """Requests per second: so many are looked at together twice a second."""
+    """Requests per second. A rule learns from those of half a second together."""
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -49,56 +49,56 @@ class LatencyShift:
         if not 1 / LEARN_INTERVAL <= self.rate <= MAX_RATE:
             raise InvalidValue(
                 f"rate {self.rate}: expected {1 / LEARN_INTERVAL:g} to {MAX_RATE:g} requests per second, "
-                "of which every latency is looked at"
+                "so that every latency is used"
             )
         shortest, longest = sorted((self.right_timeout(0), self.right_timeout(self.windows)))
         if shortest < policy.floor or longest > policy.ceiling:
             raise InvalidValue(
-                f"median {self.median}, sigma {self.sigma}, factor {self.factor}: the right timeouts would be "
+                f"median {self.median}, sigma {self.sigma}, factor {self.factor}: the ideal timeouts would be "
                 f"{shortest:.3g} to {longest:.3g} s; expected {policy.floor:g} to {policy.ceiling:g} s, "
                 "the bounds of Percentile"
             )
 
     @property
     def policy(self) -> Percentile:
-        """What is simulated; padding would hide what a rule learns, where the spread is small."""
+        """The simulated policy. Without padding, which would hide what a rule learns if sigma is small."""
         return Percentile(self.percent, padding=0.0)
 
     @property
     def first_slow_window(self) -> int:
-        """The first window, from zero, in which latencies are long."""
+        """Index of the first window with longer latencies."""
         return self.windows // 2
 
     def right_timeout(self, window: int) -> float:
-        """The timeout in seconds that cuts off just the accepted share in a window."""
+        """Return the ideal timeout for a window in seconds: exactly the accepted share times out."""
         grown = self.factor if window >= self.first_slow_window else 1.0
         return self.median * grown * math.exp(self.sigma * NormalDist().inv_cdf(self.percent / 100))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleResult:
-    """What one rule did in one window."""
+    """The result of one rule in one window."""
 
     false_timeouts: float
-    """The share of requests that were cut off, all of which would have been answered."""
+    """The share of requests that timed out. All of them would have succeeded."""
     timeout: float
-    """Seconds, at the end of the window."""
+    """Timeout at the end of the window, in seconds."""
     max_timeout: float
-    """Seconds, the longest timeout in the window."""
+    """Longest timeout in the window, in seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowResult:
-    """What all rules did in one window, with the same latencies."""
+    """The results of all rules in one window, for the same latencies."""
 
     number: int
     right_timeout: float
-    """The timeout in seconds that would have been right."""
+    """The ideal timeout in seconds."""
     rules: dict[str, RuleResult]
 
 
 class SuccessesOnly:
-    """What many do: the percentile of those requests that were answered, over the same windows. To compare with."""
+    """A common but wrong rule, for comparison: the percentile of the successful requests, over the same windows."""
 
     def __init__(self, policy: Percentile) -> None:
         self.value = policy.start_timeout
@@ -107,7 +107,7 @@ class SuccessesOnly:
         self._window_samples = 0
 
     def learn(self, samples: list[float]) -> float:
-        """Take latencies into account, except those that were cut off; returns the timeout from now on."""
+        """Learn from latencies, except timeouts, and return the new timeout."""
         self._histogram.add(seconds for seconds in samples if seconds < math.inf)
         self._window_samples += len(samples)
         if self._histogram.total >= self._policy.samples_needed:
@@ -119,7 +119,7 @@ class SuccessesOnly:
 
 
 def compare(options: LatencyShift) -> Iterator[WindowResult]:
-    """Let every rule see the same latencies, window by window."""
+    """Yield the results of all rules, window by window."""
     policy = options.policy
     rules: dict[str, Estimator | SuccessesOnly] = {
         FIXED: Estimator(options.right_timeout(0)),

@@ -1,7 +1,4 @@
-"""Virtual time, and processes in it, which yield the seconds they wait.
-
-`simulate_call` makes one of a real call. Pure.
-"""
+"""Virtual time, and processes in it, which yield the seconds they wait. `simulate_call` is one for a Call. Pure."""
 
 import math
 from collections.abc import Callable, Generator
@@ -17,13 +14,13 @@ if TYPE_CHECKING:
 
 Result = TypeVar("Result")
 Process: TypeAlias = Generator[float, None, Result]
-"""What happens over a time: it yields the seconds that it waits, and ends with a result."""
+"""A generator that yields the seconds it waits, and returns a result."""
 FailureProcess: TypeAlias = Process[Exception | None]
-"""One that ends with its failure, or with None if it succeeded."""
+"""A process that returns its failure, or None if it succeeded."""
 
 
 class VirtualClock:
-    """A Clock whose time is set by a `Timeline`, or by whoever sleeps. Begins at zero."""
+    """A Clock that a `Timeline` sets, and that sleeping advances. Starts at zero."""
 
     __slots__ = ("now",)
 
@@ -44,7 +41,7 @@ class VirtualClock:
 
 
 class Timeline:
-    """Runs processes side by side in the order of their times; those of one moment in the order they came."""
+    """A scheduler that runs concurrent processes in the order of their times, then in the order of their starts."""
 
     __slots__ = ("_count", "_waiting", "clock")
 
@@ -54,12 +51,12 @@ class Timeline:
         self._count = 0
 
     def start(self, at: float, process: Process[object]) -> None:
-        """Let a process begin at a time, which must not be past."""
+        """Start a process at a time that has not passed."""
         self._count += 1
         heappush(self._waiting, (at, self._count, process))
 
     def run(self, until: float = math.inf) -> None:
-        """Let time pass until nothing happens any more, or until then."""
+        """Run all processes until they have ended, or up to the time `until`."""
         waiting, clock = self._waiting, self.clock
         while waiting and waiting[0][0] < until:
             clock.now, _, process = heappop(waiting)
@@ -70,7 +67,7 @@ class Timeline:
 
 
 def simulate_call(call: "Call", make_attempt: "Callable[[Attempt], FailureProcess]") -> FailureProcess:
-    """Make the attempts of one call, as the real drivers do; ends with the failure that its caller gets, or None."""
+    """Make the attempts of one call, as the real drivers do, and return the caller's failure, or None."""
     while True:
         try:
             attempt = call.begin()
@@ -86,5 +83,5 @@ def simulate_call(call: "Call", make_attempt: "Callable[[Attempt], FailureProces
 
 
 def seeded_random(*parts: str | int) -> Random:
-    """Chance that repeats itself: the same for the same parts, and unrelated for others."""
-    return Random("/".join(map(str, parts)))  # noqa: S311 - meant to be foreseeable
+    """Return a random generator whose numbers depend only on the parts."""
+    return Random("/".join(map(str, parts)))  # noqa: S311 - must be reproducible

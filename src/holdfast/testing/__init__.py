@@ -1,7 +1,7 @@
 """Tools for tests of services that use Holdfast, and conformance suites for status stores and queue backends.
 
-May import every part, and no part imports it. Start reading at `clock.py` for time and chance under the test's
-control, at `calls/` for faults, and at the suite of the seam that you implement: `status.py`, `queue/`.
+May import every part; no part imports it. Start reading at `clock.py` for a fake clock and seeded random numbers, at
+`calls/` for fault injection, and at the conformance suite of the interface that you implement: `status.py`, `queue/`.
 """
 
 from holdfast.testing.clock import FakeClock, seeded

@@ -588,7 +588,7 @@ def test_a_retry_that_would_come_after_the_deadline_is_not_waited_for(
         client.get_item(**KEY)
     assert server.count == 2
     assert sum(clock.sleeps) == pytest.approx(0.1)
-    assert "no time left" in caught.value.response["ResponseMetadata"][NOTE_KEY]  # type: ignore[literal-required]
+    assert "no time is left" in caught.value.response["ResponseMetadata"][NOTE_KEY]  # type: ignore[literal-required]
     assert [event.reason for event in sink.of(GaveUp)] == [GiveUpReason.DEADLINE]
 
 
@@ -737,7 +737,7 @@ def test_why_it_was_the_last_attempt_is_in_the_errors_metadata(
         govern(connect(server.url), dependency()).get_item(**KEY)
     note = caught.value.response["ResponseMetadata"][NOTE_KEY]  # type: ignore[literal-required]
     assert note.startswith("holdfast: table/GetItem: 3 attempts")
-    assert "no more attempts are allowed" in note
+    assert "max_attempts is reached" in note
 
 
 def test_latency_is_learned_and_that_of_a_long_poll_is_not(

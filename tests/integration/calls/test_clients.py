@@ -310,7 +310,7 @@ def test_a_deadline_ends_an_attempt(connect: Connect) -> None:
         with deadline(1.0), pytest.raises(client.error) as caught:
             client.send("GET", server.url)
         assert len(server.seen) == 1
-    assert "there is no time left" in caught.value.__notes__[0]
+    assert "no time is left before the deadline" in caught.value.__notes__[0]
 
 
 def test_a_body_that_is_handed_over_may_take_longer_than_an_attempt(connect: Connect) -> None:

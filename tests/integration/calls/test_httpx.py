@@ -253,7 +253,7 @@ def test_so_is_a_deadline_that_passes_in_a_body_that_is_handed_over() -> None:
         httpx.Client(transport=HoldfastTransport(pricing())) as client,
         deadline(0.8),
         client.stream("GET", server.url, extensions=call_options(stream=True)) as response,
-        pytest.raises(HttpxDeadlineExceeded, match="during the answer"),
+        pytest.raises(HttpxDeadlineExceeded, match="while the response was read"),
     ):
         response.read()
 

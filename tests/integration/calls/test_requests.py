@@ -209,7 +209,7 @@ def test_a_pause_in_a_stream_ends_with_the_deadline(session: requests.Session) -
         Server([hang_in_body]) as server,
         deadline(1.0),
         session.get(server.url, stream=True) as response,
-        pytest.raises(RequestsDeadlineExceeded, match="during the answer"),
+        pytest.raises(RequestsDeadlineExceeded, match="while the response was read"),
     ):
         read_by_chunks(response)
 
@@ -239,7 +239,7 @@ def test_a_body_whose_parts_all_come_in_time_is_cut_off_when_they_are_too_many(
     )
     with Server([chunks(b"1", b"2", b"3", b"4")]) as server, requests.Session() as session:
         session.mount("http://", SlowReads(dependency, clock))
-        with pytest.raises(error, match="cut off"):
+        with pytest.raises(error, match="attempt 1"):
             session.get(server.url)
 
 
@@ -265,7 +265,7 @@ def test_an_attempt_whose_own_time_is_over_says_so(act: Any) -> None:
     dependency = pricing(timeouts=Timeouts(attempt=0.15, total=10.0), retry=Retry(max_attempts=1))
     with Server([act]) as server, session_of(dependency) as session:
         for _ in range(2):  # the second time there is a connection to be set up again
-            with pytest.raises(RequestsAttemptTimedOut, match="attempt 1 was cut off") as caught:
+            with pytest.raises(RequestsAttemptTimedOut, match="attempt 1 timed out") as caught:
                 session.get(server.url)
             # On a busy machine the time may be over before a part of the body is waited for.
             assert isinstance(caught.value.__cause__, requests.ReadTimeout) or act is hang_in_body
@@ -273,7 +273,7 @@ def test_an_attempt_whose_own_time_is_over_says_so(act: Any) -> None:
 
 @pytest.mark.parametrize("act", [hang, hang_in_body])
 def test_an_attempt_that_ends_with_the_deadline_says_so(session: requests.Session, act: Any) -> None:
-    with Server([act]) as server, deadline(1.0), pytest.raises(RequestsDeadlineExceeded, match="deadline has passed"):
+    with Server([act]) as server, deadline(1.0), pytest.raises(RequestsDeadlineExceeded, match="deadline passed"):
         session.get(server.url)
 
 

@@ -223,7 +223,7 @@ def test_a_parameter_that_makes_no_sense_is_an_error_as_a_whole(
 
 @pytest.mark.parametrize("path", ["", "/", "pricing/endpoints"])
 def test_a_path_that_is_none_is_refused(path: str, session: AwsSession) -> None:
-    with pytest.raises(InvalidValue, match="expected one such as /pricing/endpoints"):
+    with pytest.raises(InvalidValue, match="expected a path such as /pricing/endpoints"):
         ParameterStoreResolver(session, path)
 
 
@@ -269,7 +269,7 @@ def test_keys_and_attribute_may_be_called_otherwise(session: AwsSession, name: s
 @pytest.mark.parametrize(
     ("zone", "attributes", "message"),
     [
-        (ONE, {}, "Endpoints of pricing in use1-az1 is None: expected a list or a set of texts"),
+        (ONE, {}, "Endpoints of pricing in use1-az1 is None: expected a list or a set of strings"),
         (ONE, {"Endpoints": {"S": "http://10.0.1.1"}}, "expected a list or a set"),
         (ONE, {"Endpoints": {"L": [{"N": "1"}]}}, "expected a list or a set"),
         ("us-east-1a", {"Endpoints": {"L": [{"S": "a"}]}}, "us-east-1a is the name of a zone"),
@@ -292,7 +292,7 @@ def test_a_table_that_is_not_there_says_what_to_do(session: AwsSession, name: st
 
 def test_a_table_with_other_keys_is_an_error_that_names_it(session: AwsSession, name: str) -> None:
     create_table(session, name, ("app", "zone"))
-    with pytest.raises(EngineError, match=f"DynamoDB refuses to tell of pricing in {name}"):
+    with pytest.raises(EngineError, match=f"DynamoDB refused the look-up of pricing in {name}"):
         DynamoDbResolver(session, name, "pricing").resolve()
 
 
@@ -322,7 +322,7 @@ def test_a_policy_that_forbids_it_is_told_what_to_allow(answering: Callable[[byt
 
 
 def test_another_refusal_says_who_refused_what(answering: Callable[[bytes], str], connect: Open) -> None:
-    said = ["Cloud Map refuses to tell of pricing", "Parameter Store refuses to tell of /pricing", "DynamoDB refuses"]
+    said = ["Cloud Map refused the look-up of pricing", "Parameter Store refused the look-up", "DynamoDB refused"]
     for number, words in enumerate(said):
         session = connect(answering(refusal("ValidationException")))
         with pytest.raises(EngineError, match=words):
@@ -356,4 +356,4 @@ def test_calls_follow_what_is_registered_and_stay_when_it_is_all_taken_away(
         assert endpoints.next().address == "10.0.2.1:8080"
     [warning] = caplog.messages
     assert warning.startswith("cannot look up the endpoints of pricing, trying again in ")
-    assert warning.endswith(" s: EngineUnavailable: nobody is listed in any zone")
+    assert warning.endswith(" s: EngineUnavailable: the resolver returned no endpoints")

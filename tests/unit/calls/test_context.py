@@ -128,9 +128,9 @@ def test_one_is_entered_once_at_a_time(runtime: Runtime) -> None:
 
 
 def test_outside_of_a_call_there_is_no_attempt(runtime: Runtime) -> None:
-    with pytest.raises(InvalidValue, match="no attempt is under way"):
+    with pytest.raises(InvalidValue, match="no attempt is in progress"):
         current_attempt()
-    with deadline(1.0, runtime=runtime), pytest.raises(InvalidValue, match="no attempt is under way"):
+    with deadline(1.0, runtime=runtime), pytest.raises(InvalidValue, match="no attempt is in progress"):
         current_attempt()
 
 

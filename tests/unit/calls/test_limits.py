@@ -40,7 +40,7 @@ def test_a_load_that_makes_no_sense_is_named(load: dict[str, float]) -> None:
 
 
 def test_a_limit_of_nothing_is_refused() -> None:
-    with pytest.raises(InvalidValue, match="limit of 0 calls at once: expected at least 1"):
+    with pytest.raises(InvalidValue, match="limit of 0 concurrent calls: expected at least 1"):
         Limit(0)
 
 

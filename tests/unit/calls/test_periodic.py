@@ -199,7 +199,7 @@ def test_a_spread_past_midnight_goes_on_in_the_next_day() -> None:
 
 @pytest.mark.parametrize("at", ["24:00", "3:30", "03:60", "03:30:00", "", "٠٣:٣٠"])
 def test_a_time_that_is_none_is_refused(at: str) -> None:
-    with pytest.raises(InvalidValue, match="expected a time of the day in UTC"):
+    with pytest.raises(InvalidValue, match="expected a time of day in UTC"):
         daily("job", at=at)
 
 

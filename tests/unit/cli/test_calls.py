@@ -129,9 +129,9 @@ def test_progress_is_shown_at_a_terminal_and_on_standard_error(run: Run, monkeyp
     monkeypatch.setattr(sys, "stderr", terminal)
     ran = run(*JITTER)
     assert ran.code == 0
-    assert "ways to back off" in terminal.getvalue()
+    assert "backoff strategies" in terminal.getvalue()
     assert "full jitter" in ran.out
-    assert "ways to back off" not in ran.out.partition("\n")[2]
+    assert "backoff strategies" not in ran.out.partition("\n")[2]
 
 
 NUMBERS = [0.1, 0.25, 0.2, 0.5]
@@ -172,27 +172,27 @@ def test_requests_that_were_cut_off_are_infinite(here: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words", "told"),
     [
-        ("0.1\nfast\n", [], "bad.txt, line 2: 'fast' is no latency; expected a number, 0 or more"),
-        ("0.1\n-0.2\n", [], "bad.txt, line 2: '-0.2' is no latency"),
-        ("0.1\nnan\n", [], "bad.txt, line 2: 'nan' is no latency"),
-        ("0.1\n" + "x" * 100, [], f"'{'x' * 40}' is no latency"),
-        ("", [], "bad.txt: no latencies in it"),
-        ("\n \n", [], "bad.txt: no latencies in it"),
-        ("seconds\n", [], "bad.txt: no latencies in it"),
-        ("at,took\n1,2\n", [], "bad.txt, line 1: columns at, took; say which one with --column"),
-        ("at,took\n1,2\n", ["--column", "seconds"], "expected one column seconds; there are: at, took"),
-        ("took,took\n1,2\n", ["--column", "took"], "expected one column took; there are: took, took"),
+        ("0.1\nfast\n", [], "bad.txt, line 2: 'fast' is not a latency; expected a number, 0 or more"),
+        ("0.1\n-0.2\n", [], "bad.txt, line 2: '-0.2' is not a latency"),
+        ("0.1\nnan\n", [], "bad.txt, line 2: 'nan' is not a latency"),
+        ("0.1\n" + "x" * 100, [], f"'{'x' * 40}' is not a latency"),
+        ("", [], "bad.txt: no latencies"),
+        ("\n \n", [], "bad.txt: no latencies"),
+        ("seconds\n", [], "bad.txt: no latencies"),
+        ("at,took\n1,2\n", [], "bad.txt, line 1: columns at, took; choose one with --column"),
+        ("at,took\n1,2\n", ["--column", "seconds"], "expected one column seconds; columns: at, took"),
+        ("took,took\n1,2\n", ["--column", "took"], "expected one column took; columns: took, took"),
         ("at,took\n1,2\n3\n", ["--column", "took"], "bad.txt, line 3: 1 fields; expected 2, as in line 1"),
-        ("\nat,took\n1,2\n\n3,slow\n", ["--column", "took"], "bad.txt, line 5: 'slow' is no latency"),
+        ("\nat,took\n1,2\n\n3,slow\n", ["--column", "took"], "bad.txt, line 5: 'slow' is not a latency"),
         ('at,took\n1,"2\n', ["--column", "took"], "bad.txt, line 2: this is not CSV"),
         ('{"took": 1}\n{"took": \n', [], "bad.txt, line 2: this is not JSON"),
         ("[1, 2]\n", [], "bad.txt, line 1: expected a JSON object on each line"),
-        ('{"took": 1}\n{"at": 1, "took": 2}\n', [], "bad.txt, line 2: fields at, took; say which one with --column"),
+        ('{"took": 1}\n{"at": 1, "took": 2}\n', [], "bad.txt, line 2: fields at, took; choose one with --column"),
         ("{}\n", [], "bad.txt, line 1: fields none"),
-        ('{"took": 1}\n', ["--column", "at"], "bad.txt, line 1: no field at; there are: took"),
-        ('{"took": true}\n', [], "bad.txt, line 1: 'True' is no latency"),
-        ('{"took": null}\n', [], "bad.txt, line 1: 'None' is no latency"),
-        (f'{{"took": 1{"0" * 400}}}\n', [], "is no latency"),
+        ('{"took": 1}\n', ["--column", "at"], "bad.txt, line 1: no field at; fields: took"),
+        ('{"took": true}\n', [], "bad.txt, line 1: 'True' is not a latency"),
+        ('{"took": null}\n', [], "bad.txt, line 1: 'None' is not a latency"),
+        (f'{{"took": 1{"0" * 400}}}\n', [], "is not a latency"),
     ],
 )
 def test_a_line_that_is_no_latency_is_named(run: Run, here: Path, text: str, words: list[str], told: str) -> None:
@@ -252,8 +252,8 @@ def test_too_few_latencies_are_a_warning_and_no_failure(run: Run, here: Path) ->
     (here / "few.txt").write_text("0.1\n0.2\n")
     ran = run("calls", "advise", "few.txt")
     assert ran.code == 0
-    assert ran.err == ("holdfast: 2 latencies are too few to believe it: 5,000 are needed for the 99.9th percentile\n")
-    assert "nobody knows" in ran.out
+    assert ran.err == ("holdfast: only 2 latencies: 5,000 are needed for a reliable 99.9th percentile\n")
+    assert "unknown (too few)" in ran.out
     in_json = run("calls", "advise", "few.txt", "--json")
     assert json.loads(in_json.out)["has_enough_samples"] is False
     assert "too few" in json.loads(in_json.err)["note"]
@@ -261,11 +261,11 @@ def test_too_few_latencies_are_a_warning_and_no_failure(run: Run, here: Path) ->
 
 def test_how_many_were_cut_off_is_told(run: Run, here: Path) -> None:
     (here / "cut.txt").write_text("0.1\n" * 9995 + "inf\n" * 5)
-    assert "10,000, 5 of them cut off" in run("calls", "advise", "cut.txt").out
+    assert "10,000, 5 of them timed out" in run("calls", "advise", "cut.txt").out
     (here / "cut.txt").write_text("0.1\n" * 9900 + "inf\n" * 100)
     ran = run("calls", "advise", "cut.txt")
     assert ran.code == 2
-    assert "100 of 10,000 were cut off" in ran.err
+    assert "100 of 10,000 timed out" in ran.err
 
 
 @pytest.mark.parametrize(
@@ -285,6 +285,6 @@ def test_latencies_that_look_like_milliseconds_are_a_warning(run: Run, here: Pat
     (here / "milliseconds.txt").write_text("\n".join(str(20 + number % 40) for number in range(6000)))
     ran = run("calls", "advise", "milliseconds.txt")
     assert ran.code == 0
-    assert "this would cut off 100% of them, because of the ceiling of 10 s" in ran.err
+    assert "100% of these requests would time out, because of the ceiling of 10 s" in ran.err
     assert "--unit ms" in ran.err
     assert run("calls", "advise", "milliseconds.txt", "--unit", "ms").err == ""

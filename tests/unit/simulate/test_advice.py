@@ -89,7 +89,7 @@ def test_requests_that_were_cut_off_count_as_longer_than_all_others() -> None:
 
 
 def test_a_percentile_beyond_what_was_cut_off_is_not_made_up() -> None:
-    with pytest.raises(InvalidValue, match=r"20 of 10,000 were cut off, and p99\.9 accepts 10"):
+    with pytest.raises(InvalidValue, match=r"20 of 10,000 timed out, and p99\.9 accepts 10"):
         advise([0.1] * 9980 + [math.inf] * 20, Percentile())
 
 

@@ -104,7 +104,7 @@ def test_the_way_without_jitter_does_not_squeeze_the_others() -> None:
 
 def test_who_never_recovers_is_told() -> None:
     said = words(stall())
-    assert "retries, no budget: recovers never" in said
+    assert "retries, no budget: never recovers" in said
     assert any("no retries: recovers " in word for word in said)
 
 

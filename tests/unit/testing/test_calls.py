@@ -488,9 +488,9 @@ class TestFaults:
         ("add", "message"),
         [
             (lambda script: script.fail(), "no error to fail with"),
-            (lambda script: script.fail(int), "is no error"),
-            (lambda script: script.fail("boom"), "'boom' is no error"),
-            (lambda script: script.hang("boom"), "'boom' is no error"),
+            (lambda script: script.fail(int), "is not an error"),
+            (lambda script: script.fail("boom"), "'boom' is not an error"),
+            (lambda script: script.hang("boom"), "'boom' is not an error"),
             (lambda script: script.fail(KeyError, times=0), "times 0"),
             (lambda script: script.fail(KeyError, times=1.5), "times 1.5"),
             (lambda script: script.fail(KeyError, probability=0), "probability 0"),

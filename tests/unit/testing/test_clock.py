@@ -333,12 +333,12 @@ def test_a_loop_that_was_closed_over_its_sleepers_does_not_stop_the_others(manua
 def test_waiting_for_sleepers_that_never_come_fails_and_says_how_many_did(manual: FakeClock, run: Run) -> None:
     run(slept(manual, 1))
     manual.wait_for_sleepers(1)
-    with pytest.raises(AssertionError, match=r"1 of 2 sleepers are parked after 0 real seconds$"):
+    with pytest.raises(AssertionError, match=r"1 of 2 sleepers are waiting after 0 real seconds$"):
         manual.wait_for_sleepers(2, timeout=0)
 
 
 def test_waiting_for_sleepers_of_a_clock_that_parks_none_says_so(clock: FakeClock) -> None:
-    with pytest.raises(AssertionError, match=r"only FakeClock\(manual=True\) parks them"):
+    with pytest.raises(AssertionError, match=r"only FakeClock\(manual=True\) makes them wait"):
         clock.wait_for_sleepers(1, timeout=0)
 
 

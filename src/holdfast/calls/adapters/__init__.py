@@ -1,5 +1,5 @@
-"""Clients of other libraries, taught to call as a Dependency says: httpx, requests, botocore.
+"""Adapters that apply a Dependency's timeouts, retries and budget to clients of httpx, requests and botocore.
 
-May import the rest of `calls`. Each folder needs an extra of its own and is imported by its own name. What they share,
-and decide before a request is sent, is in `rules.py`.
+May import the rest of `calls`. Each folder needs its own extra and is imported by its own name. `rules.py` has the
+decisions before a request is sent, which the adapters share.
 """

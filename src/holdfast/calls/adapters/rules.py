@@ -1,4 +1,4 @@
-"""What the adapters share: options, origin and headers of one request, warm-ups, errors as twins. Pure."""
+"""Rules that the adapters share: options, origin and headers of a request, warm-ups, translated errors. Pure."""
 
 import math
 from collections.abc import Iterable, Mapping, MutableMapping
@@ -18,14 +18,14 @@ IDEMPOTENT_METHODS = frozenset({"GET", "HEAD", "OPTIONS", "TRACE", "PUT", "DELET
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestOptions:
-    """What one request asks for; None leaves it to the rule."""
+    """The options of one request. None means the default."""
 
     idempotent: bool | None = None
-    """Whether doing it twice is doing it once. The rule: by the method, or because an idempotency key is sent."""
+    """Whether repeating it has the same effect as doing it once. Default: by the method, or if a key is sent."""
     operation: str | None = None
-    """Its name in events; the rule: the method. Paths make too many names."""
+    """Its name in events. Default: the method, because there are too many paths."""
     stream: bool | None = None
-    """True: hand the body over as it comes. False: read it within the attempt. The rule: by its `content-length`."""
+    """True: the client reads the body later. False: the attempt reads it. Default: by its `content-length`."""
 
     def __post_init__(self) -> None:
         for name in ("idempotent", "stream"):
@@ -41,7 +41,7 @@ _NAMES = tuple(field.name for field in fields(RequestOptions))
 
 
 def parse_options(given: object) -> RequestOptions:
-    """The options in what a request carries: None, the options themselves, or a mapping of them."""
+    """Return the options of a request, given as RequestOptions, a mapping or None. Raise InvalidValue for others."""
     if given is None:
         return DEFAULTS
     if isinstance(given, RequestOptions):
@@ -54,7 +54,7 @@ def parse_options(given: object) -> RequestOptions:
 
 @dataclass(frozen=True, slots=True)
 class CallPlan:
-    """How one request is called."""
+    """The parameters of the call for one request."""
 
     idempotent: bool
     operation: str
@@ -63,7 +63,7 @@ class CallPlan:
 
 
 def plan_call(method: str, options: RequestOptions, *, accepts_keys: bool, is_repeatable: bool) -> CallPlan:
-    """Return how to call: whether the server knows idempotency keys, and the body can be sent twice."""
+    """Return the plan for a server that honours idempotency keys or not, and a body that can be sent twice or not."""
     by_itself = method.upper() in IDEMPOTENT_METHODS
     idempotent = is_repeatable and (by_itself or accepts_keys if options.idempotent is None else options.idempotent)
     return CallPlan(
@@ -72,52 +72,52 @@ def plan_call(method: str, options: RequestOptions, *, accepts_keys: bool, is_re
 
 
 def add_headers(headers: MutableMapping[str, str], attempt: "Attempt", *, propagate: bool, send_key: bool) -> None:
-    """Add to a request's headers what the attempt sends along: deadline and retry owner, trace, idempotency key."""
+    """Add the attempt's deadline, retry owner, trace and idempotency key to a request's headers."""
     if propagate:
         for name, value in attempt.headers().items():
-            if name != TRACEPARENT_HEADER or name not in headers:  # instrumentation may have set its own
+            if name != TRACEPARENT_HEADER or name not in headers:  # instrumentation may have set it
                 headers[name] = value
     if send_key and IDEMPOTENCY_KEY_HEADER not in headers:
         headers[IDEMPOTENCY_KEY_HEADER] = attempt.idempotency_key
 
 
 MIN_TIMEOUT = 0.001
-"""Seconds; a timeout of 0 would mean not to wait at all, which sockets answer with another error."""
+"""Seconds. A socket timeout of 0 means non-blocking, which fails with another error."""
 
 
 def shorter_timeout(asked: float | None, left: float) -> float | None:
-    """Return the shorter of the timeout asked for and the seconds left, as sockets want it."""
+    """Return the shorter of the timeout asked for and the seconds left, as a socket timeout: None means no timeout."""
     if left == math.inf:
         return asked
     return max(MIN_TIMEOUT, left if asked is None else min(asked, left))
 
 
 def late_answer_error(attempt: "Attempt") -> DeadlineExceeded:
-    """Return what to raise when the call's deadline passes while its caller reads the answer."""
-    return DeadlineExceeded(f"{attempt.dependency.name}: cut off, because the deadline has passed during the answer")
+    """Return the error to raise when the call's deadline passes while its caller reads the response."""
+    return DeadlineExceeded(f"{attempt.dependency.name}: the deadline passed while the response was read")
 
 
 _PORTS = {"http": 80, "https": 443}
 
 
 class Origin(NamedTuple):
-    """Scheme, host and port, as the URL of a request has them."""
+    """Scheme, host and port of a URL."""
 
     scheme: str
     host: str
     """Without brackets."""
     port: int | None
-    """None: the scheme's own."""
+    """None means the default port of the scheme."""
 
     @property
     def netloc(self) -> str:
-        """What the Host header says."""
+        """The value of the Host header."""
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port is None or self.port == _PORTS[self.scheme] else f"{host}:{self.port}"
 
 
 def parse_origin(address: str, scheme: str) -> Origin:
-    """The origin that `host:port` or a URL names; one without a scheme has that of the request."""
+    """Parse `host:port`, with the given scheme, or a URL without a path. Raise InvalidValue for other addresses."""
     try:
         parts = urlsplit(address if "://" in address else f"{scheme}://{address}")
         port = parts.port
@@ -134,20 +134,20 @@ def _invalid_address(address: str) -> InvalidValue:
 
 
 def check_connections(connections: int) -> None:
-    """Refuse a number of connections that cannot be meant."""
+    """Raise InvalidValue for a warm-up of fewer than 1 connection."""
     if connections < 1:
         raise InvalidValue(f"warm-up of {connections} connections: expected at least 1")
 
 
 def is_kept_open(version: str, headers: Mapping[str, str]) -> bool:
-    """Whether the connection that an answer came on is kept."""
+    """Return whether the connection stays open after this response."""
     # https://www.rfc-editor.org/rfc/rfc9112#section-9.3
     said = {word.strip().lower() for word in headers.get("connection", "").split(",")}
     return "close" not in said and (version != "HTTP/1.0" or "keep-alive" in said)
 
 
 def count_ready(url: str, outcomes: Iterable[bool | BaseException]) -> int:
-    """Count the True ones, ready connections; False: the server closed it. If none is ready, raise the first error."""
+    """Return the number of ready connections (True). Raise the first error if none is; False means closed."""
     known = list(outcomes)
     ready = sum(outcome is True for outcome in known)
     if ready:
@@ -156,18 +156,18 @@ def count_ready(url: str, outcomes: Iterable[bool | BaseException]) -> int:
         if isinstance(outcome, BaseException):
             outcome.add_note(f"holdfast: warm-up of {url}: none of {len(known)} connections is ready")
             raise outcome
-    raise CallError(f"warm-up of {url}: the server closes each connection after its answer, so none can be kept")
+    raise CallError(f"warm-up of {url}: the server closes each connection after its response, so none stays open")
 
 
 ErrorPairs: TypeAlias = tuple[tuple[type[HoldfastError], type[HoldfastError]], ...]
-"""Errors of Holdfast, and beside each the one that is also an error of a client's library."""
+"""Pairs of a Holdfast error and its subclass that is also an error of the client's library."""
 
 
-def translate_error(error: HoldfastError, twins: ErrorPairs) -> HoldfastError | None:
-    """Return the error as its twin: same words, same cause, same notes and attributes. None: it has no twin."""
-    for kind, twin in twins:
+def translate_error(error: HoldfastError, pairs: ErrorPairs) -> HoldfastError | None:
+    """Return the error as an error of the client's library, with its message, cause, notes and attributes, or None."""
+    for kind, library_kind in pairs:
         if isinstance(error, kind):
-            other = twin(str(error))
+            other = library_kind(str(error))
             vars(other).update(vars(error))
             if hasattr(error, "__notes__"):
                 other.__notes__ = [*error.__notes__]

@@ -1,7 +1,7 @@
-"""Where the endpoints of a service are found: lists, patterns, functions, DNS and AWS.
+"""Resolvers, which find the endpoints of a service: by list, pattern, function, DNS or AWS.
 
-May import the base and the engines; boto3 only when something of AWS is asked. Start reading at `resolver.py`, then at
-`refreshing.py`, which keeps what any of them finds.
+May import the base and the engines, and boto3 only when AWS is called. Start reading at `resolver.py`, then at
+`refreshing.py`, which caches the answers of any resolver.
 """
 
 from holdfast.calls.resolvers.aws import CloudMapResolver, DynamoDbResolver, ParameterStoreResolver

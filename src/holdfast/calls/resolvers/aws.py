@@ -1,4 +1,4 @@
-"""Endpoints that AWS knows: registered with Cloud Map, in a DynamoDB table, or in the Parameter Store."""
+"""Endpoints from AWS: Cloud Map, a DynamoDB table, or the Parameter Store."""
 
 import logging
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("holdfast.calls")
 
 MAX_INSTANCES = 1_000
-"""As many as Cloud Map tells of one service, a random choice of them if there are more; without asking it is 100:
+"""The most that Cloud Map returns for one service, a random choice if there are more. Its default is 100:
 https://docs.aws.amazon.com/cloud-map/latest/api/API_DiscoverInstances.html"""
 _HOSTS = ("AWS_INSTANCE_IPV4", "AWS_INSTANCE_IPV6", "AWS_INSTANCE_CNAME")
 _NOT_FOUND = frozenset({"NamespaceNotFound", "ServiceNotFound", "ResourceNotFoundException"})
@@ -27,7 +27,7 @@ _NOT_FOUND = frozenset({"NamespaceNotFound", "ServiceNotFound", "ResourceNotFoun
 
 @contextmanager
 def _explain_errors(client: Any, who: str, about: str, action: str, missing: str = "") -> Iterator[None]:
-    """Say of an error of AWS what was asked for and which `action` it needs; `missing`: that it does not exist."""
+    """Translate errors of AWS: add the required `action` to NotAllowed; report `missing` if the resource is absent."""
     try:
         yield
     except NotAllowed as error:
@@ -35,28 +35,28 @@ def _explain_errors(client: Any, who: str, about: str, action: str, missing: str
     except client.exceptions.ClientError as error:
         if missing and error.response["Error"]["Code"] in _NOT_FOUND:
             raise SettingsError(missing) from error
-        raise EngineError(f"{who} refuses to tell of {about}: {error}") from error
+        raise EngineError(f"{who} refused the look-up of {about}: {error}") from error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudMapResolver:
-    """The instances of one service of one namespace, by what they say of their zone when they register.
+    """The instances of one Cloud Map service, with the zone from their registered attributes.
 
-    One without a sensible zone, host or port is left out with a warning, so that the others are found. Thread-safe.
+    An instance without a valid zone, host or port is left out with a warning. Thread-safe.
     """
 
     session: "AwsSession"
     namespace: str
     service: str
     zone_attribute: str = "AVAILABILITY_ZONE_ID"
-    """What has the AZ-ID. Amazon ECS sets AVAILABILITY_ZONE, which is a zone's name: see `zone_ids`."""
+    """Attribute with the AZ-ID. Amazon ECS sets AVAILABILITY_ZONE, which has the zone's name: see `zone_ids`."""
     zone_ids: Mapping[str, str] = field(default_factory=dict)
-    """AZ-IDs by the names of zones in this account (`{"us-east-1a": "use1-az4"}`), where the attribute has names."""
+    """AZ-IDs by zone names of this account (`{"us-east-1a": "use1-az4"}`), if the attribute has names."""
     port: int | None = None
-    """Of instances that do not name theirs in AWS_INSTANCE_PORT."""
+    """Port of instances without AWS_INSTANCE_PORT."""
     address: str = "{host}:{port}"
     health: str = "HEALTHY_OR_ELSE_ALL"
-    """Which instances to ask for, if the service has health checks. With none healthy rather the checks are wrong."""
+    """Filter by health checks, if the service has any. All if none is healthy: then the checks are probably wrong."""
     _warned: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -66,7 +66,7 @@ class CloudMapResolver:
         client = self.session.client("servicediscovery")
         missing = (
             f"Cloud Map has no service {self.service} in a namespace {self.namespace} for these credentials in "
-            "this region: check the four, or register it"
+            "this region: check service, namespace, credentials and region, or register it"
         )
         about = f"{self.service} in {self.namespace}"
         with _explain_errors(client, "Cloud Map", about, "servicediscovery:DiscoverInstances", missing):
@@ -88,7 +88,7 @@ class CloudMapResolver:
                     logger.warning("instance %s of %s in %s is left out: %s", name, self.service, self.namespace, error)
                 continue
             found.setdefault(zone, []).append(address)
-        # Cloud Map shuffles its answers; sorted, the same ones look the same.
+        # Sorted, because Cloud Map shuffles its answers, and an unchanged set must compare equal.
         return {zone: sorted(found[zone]) for zone in sorted(found)}
 
     def _parse_instance(self, attributes: Mapping[str, str]) -> tuple[Zone, str]:
@@ -106,10 +106,10 @@ class CloudMapResolver:
 
 @dataclass(frozen=True, slots=True)
 class DynamoDbResolver:
-    """One item for each zone of a service, with a list or a set of addresses. Thread-safe.
+    """The endpoints in a DynamoDB table: one item for each zone, with a list or set of addresses. Thread-safe.
 
-    The table's partition key is the service and its sort key the AZ-ID, both text, so that one table serves many. An
-    item that makes no sense is an error as a whole, so that a slip of the hand changes nothing.
+    The partition key is the service and the sort key the AZ-ID, both strings, so that services can share a table. One
+    invalid item makes `resolve` raise, so that a typing error changes nothing.
     """
 
     session: "AwsSession"
@@ -121,8 +121,8 @@ class DynamoDbResolver:
 
     def resolve(self) -> AddressesByZone:
         missing = (
-            f"there is no DynamoDB table {self.table} for these credentials in this region: check the three, or "
-            f"create it with the keys {self.service_key} and {self.zone_key} (strings)"
+            f"there is no DynamoDB table {self.table} for these credentials in this region: check table, credentials "
+            f"and region, or create it with the keys {self.service_key} and {self.zone_key} (strings)"
         )
         items = self.session.paginate(
             "dynamodb",
@@ -145,22 +145,22 @@ class DynamoDbResolver:
                 addresses = [value["S"] for value in values]
             case other:
                 raise InvalidValue(
-                    f"{self.attribute} of {self.service} in {name} is {other}: expected a list or a set of texts "
+                    f"{self.attribute} of {self.service} in {name} is {other}: expected a list or a set of strings "
                     f"(table {self.table})"
                 )
         return parse_zone(name), addresses
 
 
 class ParameterStoreResolver:
-    """One parameter for each zone under a path: `/pricing/endpoints/use1-az1` has the addresses of that zone.
+    """The endpoints in parameters below a path, one for each zone, such as `/pricing/endpoints/use1-az1`. Thread-safe.
 
-    Its value is a list with commas or a JSON list; an empty JSON list takes a zone's endpoints away. A parameter that
-    makes no sense is an error as a whole, so that a slip of the hand changes nothing. Thread-safe.
+    A value is a comma-separated list or a JSON list; an empty JSON list removes the zone's endpoints. One invalid
+    parameter makes `resolve` raise, so that a typing error changes nothing.
     """
 
     def __init__(self, session: "AwsSession", path: str) -> None:
         if not path.startswith("/") or len(path.rstrip("/")) == 0:
-            raise InvalidValue(f"path is {path!r}: expected one such as /pricing/endpoints")
+            raise InvalidValue(f"path is {path!r}: expected a path such as /pricing/endpoints")
         self._session = session
         self._path = path.rstrip("/")
 

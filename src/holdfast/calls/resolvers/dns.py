@@ -1,4 +1,4 @@
-"""Endpoints by the names that each zone has in DNS."""
+"""Endpoints from DNS: one name for each zone."""
 
 import socket
 from collections.abc import Callable, Iterable, Sequence
@@ -9,9 +9,9 @@ from holdfast._types import Zone
 from holdfast.calls.resolvers.resolver import AddressesByZone, check_template, format_address, parse_zones
 
 LookUp: TypeAlias = Callable[..., Sequence[tuple[Any, ...]]]
-"""As `socket.getaddrinfo`."""
+"""A function like `socket.getaddrinfo`."""
 
-# The name, or an address of it, does not exist: an answer. Everything else says that there was none.
+# DNS answered that the name, or its address, does not exist. All other errors mean that there was no answer.
 _NAMES = ("EAI_NONAME", "EAI_NODATA", "EAI_ADDRFAMILY")
 _NAME_NOT_FOUND = frozenset(getattr(socket, name) for name in _NAMES if hasattr(socket, name))
 
@@ -19,11 +19,11 @@ _NAME_NOT_FOUND = frozenset(getattr(socket, name) for name in _NAMES if hasattr(
 class DnsResolver:
     """The addresses (A and AAAA) of a name in each zone, such as `{zone}.pricing.internal`.
 
-    A name that does not exist has no endpoints. If another one cannot be looked up, that is an error as a whole: a zone
-    must not be taken out of service because its DNS had a bad moment. resolv.conf says how long a look-up may take.
+    A name that does not exist has no endpoints. If any look-up fails otherwise, `resolve` raises: a zone must not lose
+    its endpoints because of a temporary DNS failure. resolv.conf sets the timeout of a look-up.
 
-    `address` says how host and port make an address, such as `http://{host}:{port}`, and `family` which kind of hosts
-    is meant, such as `socket.AF_INET`. A certificate is for names, so with TLS rather take a PatternResolver.
+    `address` is the template of an address, such as `http://{host}:{port}`; `family` selects a kind of host address,
+    such as `socket.AF_INET`. With TLS, prefer a PatternResolver: certificates are issued for names.
     """
 
     def __init__(
@@ -51,15 +51,13 @@ class DnsResolver:
         for zone, name in self._names.items():
             try:
                 answers = self._look_up(name, self._port, self._family, socket.SOCK_STREAM)
-            except UnicodeError as error:  # of what Python makes of the name before it asks
-                raise InvalidValue(f"{name!r} is no name for DNS: {error}") from error
+            except UnicodeError as error:  # Python could not encode the name for the query
+                raise InvalidValue(f"{name!r} is not a valid DNS name: {error}") from error
             except socket.gaierror as error:
                 if error.errno not in _NAME_NOT_FOUND:
                     raise EngineUnavailable(f"{name} cannot be looked up in DNS: try again later ({error})") from error
                 answers = ()
-            # DNS shuffles its answers; sorted, the same ones look the same.
-            found[zone] = [
-                format_address(self._template, host, self._port)
-                for host in sorted({answer[4][0] for answer in answers})
-            ]
+            # Sorted, because DNS shuffles its answers, and an unchanged set must compare equal.
+            hosts = sorted({host for _family, _type, _protocol, _name, (host, *_) in answers})
+            found[zone] = [format_address(self._template, host, self._port) for host in hosts]
         return found

@@ -1,4 +1,4 @@
-"""Endpoints that are asked for again and again, and always known at once."""
+"""A cache of endpoints, refreshed in the background."""
 
 import logging
 import math
@@ -16,20 +16,20 @@ from holdfast.calls.resolvers.resolver import AddressesByZone, Resolver, normali
 logger = logging.getLogger("holdfast.calls")
 
 INTERVAL = 30.0
-"""Between two look-ups. Instances come and go in minutes; in the meantime a retry finds another one."""
+"""Seconds between two look-ups. Instances change within minutes; until then, a retry reaches another one."""
 SPREAD = 0.2
-"""The share by which each pause differs, so that processes that start together drift apart."""
+"""Fraction by which each pause varies, so that processes that start together do not look up together."""
 
 
 class RefreshingDirectory:
-    """Asks a resolver about every 30 s, and keeps what it said: a Directory. Thread-safe; a context manager.
+    """A Directory that caches a resolver's endpoints and refreshes them every 30 s. Thread-safe; a context manager.
 
-    A thread of its own asks, so that no call waits for a look-up, or finds an old list after an idle hour. Only the
-    first `start` waits, and raises what the resolver raises, unless endpoints to begin with are `initial`.
+    A background thread calls the resolver, so that no call waits for a look-up, or uses an old list after an idle hour.
+    Only the first `start` waits, and raises the resolver's errors; with `initial` endpoints it does neither.
 
-    What was last known stays when the resolver fails, and also when it finds nobody: an empty list is rather a mistake,
-    and calls that may fail are better than calls that must. A zone that disappears while others stay is gone. A forked
-    child knows what its parent knew, and asks by itself if its parent did.
+    The last known endpoints stay when the resolver fails, and also when it returns none, which is probably an error:
+    calls that may fail are better than calls that must. A zone that is missing while others remain is removed. A forked
+    child starts with its parent's endpoints, and refreshes them if its parent did.
     """
 
     def __init__(
@@ -51,7 +51,7 @@ class RefreshingDirectory:
         self._known = None if initial is None else normalize(initial)
         self._refreshed: float | None = None
         self.reset_after_fork()
-        register_after_fork(self)  # before the loop, whose thread in the child needs the locks
+        register_after_fork(self)  # before the loop: its thread in the child needs the new locks
         self._loop = BackgroundLoop(
             f"holdfast-endpoints-{name}",
             self._look_up,
@@ -64,25 +64,25 @@ class RefreshingDirectory:
         )
 
     def reset_after_fork(self) -> None:
-        """Have locks that nobody holds, in the child of a fork."""
+        """Replace the locks, in a forked child."""
         self._lifecycle = threading.Lock()
         self._asking = threading.RLock()  # one look-up at a time: an old answer must not replace a new one
         self._is_fresh = self._refreshed is not None
-        """Whether the first step of the loop need not look up anything, because `start` or the parent has done so."""
+        """Whether the loop skips its first look-up, because `start` or the parent process has made one."""
 
     def current(self) -> AddressesByZone:
-        """What is known, at once. Raises EngineError before the first `start`, if nothing is."""
+        """Return the known endpoints without waiting. Raise EngineError before the first `start` without `initial`."""
         if self._known is None:
-            raise EngineError(f"the endpoints of {self._name} are not known yet: start it, or use it in a `with`")
+            raise EngineError(f"the endpoints of {self._name} are not known yet: call start(), or use it in a `with`")
         return self._known
 
     @property
     def age(self) -> float | None:
-        """Seconds since the resolver last found somebody; None before the first time."""
+        """Seconds since the resolver last returned endpoints; None before the first time."""
         return None if self._refreshed is None else self._clock.monotonic() - self._refreshed
 
     def start(self) -> Self:
-        """Begin to ask, in a thread. May be repeated, also after `stop`."""
+        """Start the background thread. May be repeated, also after `stop`."""
         with self._lifecycle:
             if not self._loop.is_running:
                 self._is_fresh = self._known is None
@@ -93,7 +93,7 @@ class RefreshingDirectory:
         return self
 
     def stop(self) -> None:
-        """Ask no more; what is known stays. Does not wait for a look-up that has begun. May be repeated."""
+        """Stop refreshing and keep the known endpoints. Do not wait for a look-up in progress. May be repeated."""
         with self._lifecycle:
             self._loop.stop()
 
@@ -104,7 +104,7 @@ class RefreshingDirectory:
         self.stop()
 
     def refresh(self) -> bool:
-        """Ask now, in the calling thread. False if that failed, which is in the log; then what is known stays."""
+        """Look up now, in the calling thread. On failure, log it, keep the known endpoints, and return False."""
         with self._asking:
             self._is_fresh = False
             self._loop.run_step()
@@ -122,14 +122,14 @@ class RefreshingDirectory:
     def _take(self, found: AddressesByZone) -> None:
         found = normalize(found)
         if not found:
-            raise EngineUnavailable("nobody is listed in any zone")
+            raise EngineUnavailable("the resolver returned no endpoints")
         self._refreshed = self._clock.monotonic()
         if self._known is None or _pairs(found) != _pairs(self._known):
             before = _pairs(self._known or {})
-            self._known = found  # one assignment: readers see the old or the new, never half
+            self._known = found  # one assignment: readers see the old mapping or the new one
             after = _pairs(found)
             logger.info(
-                "endpoints of %s: %d; new: %s; gone: %s",
+                "endpoints of %s changed: now %d; added: %s; removed: %s",
                 *(self._name, len(after), _list(after - before), _list(before - after)),
             )
 

@@ -1,4 +1,4 @@
-"""What a resolver is and finds; resolvers that need no network: a list, a pattern, a function. Pure."""
+"""The interfaces Resolver and Directory, and resolvers without network access: list, pattern, function. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -13,24 +13,24 @@ AddressesByZone: TypeAlias = Mapping[Zone, Sequence[str]]
 
 
 class Resolver(Protocol):
-    """Finds the endpoints of one service. May be slow: `RefreshingDirectory` calls it in the background."""
+    """A source of one service's endpoints. May be slow: `RefreshingDirectory` calls it in the background."""
 
     def resolve(self) -> AddressesByZone:
-        """The addresses by zone, as they are now. Raises HoldfastError or OSError if that cannot be found out."""
+        """Look up the current addresses by zone. Raise HoldfastError or OSError if the look-up fails."""
 
 
 class Directory(Protocol):
-    """Knows where the endpoints of one service are."""
+    """The known endpoints of one service."""
 
     def current(self) -> AddressesByZone:
-        """The addresses by zone, from memory: called for every request. Another object when they have changed."""
+        """Return the addresses by zone from memory, for every request. Return another object only after a change."""
 
 
 def normalize(found: AddressesByZone) -> AddressesByZone:
-    """The same for good: without zones that have no endpoint, each address once. Raises InvalidValue."""
+    """Return an immutable copy without empty zones and duplicates. Raise InvalidValue for text instead of a list."""
     normalized = {}
     for zone, addresses in found.items():
-        if isinstance(addresses, str):  # which is a sequence of texts as well
+        if isinstance(addresses, str):  # a str is a sequence of str as well
             raise InvalidValue(f"endpoints of zone {zone} are {addresses!r}: expected a list of addresses")
         if addresses:
             normalized[zone] = tuple(dict.fromkeys(addresses))
@@ -38,39 +38,39 @@ def normalize(found: AddressesByZone) -> AddressesByZone:
 
 
 def parse_zones(names: Iterable[str]) -> tuple[Zone, ...]:
-    """The zones, each once. Raises InvalidValue if there is none, or if one cannot be an AZ-ID."""
+    """Return the zones without duplicates. Raise InvalidValue if there is none, or one is not an AZ-ID."""
     zones = tuple(dict.fromkeys(parse_zone(name) for name in names))
     if not zones:
-        raise InvalidValue("zones are none: expected at least one AZ-ID such as use1-az1")
+        raise InvalidValue("no zones: expected at least one AZ-ID such as use1-az1")
     return zones
 
 
 def check_template(name: str, template: str, *fields: str) -> str:
-    """The template, if it has the first field and no other than these. Raises InvalidValue."""
+    """Return `template`, or raise InvalidValue if it lacks the first field or has a field that is not in `fields`."""
     expected = " and ".join(f"{{{field}}}" for field in fields)
     try:
         filled = template.format(**dict.fromkeys(fields, "1"))
     except (LookupError, ValueError, AttributeError) as error:
-        raise InvalidValue(f"{name} is {template!r}: expected a text with {expected}, and no other braces") from error
+        raise InvalidValue(f"{name} is {template!r}: expected text with {expected}, and no other braces") from error
     if filled == template.format(**{**dict.fromkeys(fields, "1"), fields[0]: "2"}):
         raise InvalidValue(f"{name} is {template!r}: expected {{{fields[0]}}} in it")
     return template
 
 
 def format_address(template: str, host: str, port: int | str) -> str:
-    """The address of a host and a port; the numbers of IPv6 get their brackets."""
+    """Return the address for a host and a port. An IPv6 host gets brackets."""
     return template.format(host=f"[{host}]" if ":" in host else host, port=port)
 
 
 class StaticResolver:
-    """The endpoints that it is given. A Resolver and a Directory."""
+    """A fixed list of endpoints. A Resolver and a Directory."""
 
     def __init__(self, by_zone: AddressesByZone) -> None:
         self._known = normalize(by_zone)
         empty = by_zone.keys() - self._known.keys()
         if empty or not by_zone:
             raise InvalidValue(
-                f"endpoints of zones {', '.join(sorted(empty)) or 'none'}: expected at least one zone, and one in each"
+                f"no endpoints in {', '.join(sorted(empty)) or 'any zone'}: expected at least one zone, and one in each"
             )
 
     def resolve(self) -> AddressesByZone:
@@ -81,7 +81,7 @@ class StaticResolver:
 
 
 class PatternResolver(StaticResolver):
-    """One name in each zone, such as that of a load balancer: `https://{zone}.pricing.internal`."""
+    """One address in each zone, such as a load balancer's: `https://{zone}.pricing.internal`."""
 
     def __init__(self, pattern: str, zones: Iterable[str]) -> None:
         check_template("pattern", pattern, "zone")
@@ -89,7 +89,7 @@ class PatternResolver(StaticResolver):
 
 
 class FunctionResolver:
-    """The endpoints that a function returns, for whatever this folder has no resolver for."""
+    """The endpoints that a function returns, for any source without a resolver here."""
 
     def __init__(self, function: Callable[[], AddressesByZone]) -> None:
         self._function = function

@@ -1,7 +1,6 @@
-"""`holdfast calls`: see what retries and timeouts do before a service meets them, and find a timeout in its latencies.
+"""`holdfast calls`: simulate retries and timeouts, and find a timeout for measured latencies.
 
-Works on files alone, and needs no store. `simulate.py` has the simulations, `advise.py` the timeout, and
-`latencies.py` reads files.
+Needs no store. `simulate.py` has the simulations, `advise.py` the timeout, and `latencies.py` reads files.
 """
 
 from cyclopts import App
@@ -14,13 +13,13 @@ __all__ = ["app"]
 
 app = App(
     name="calls",
-    help="Find the timeout that fits latencies, and see what retries and timeouts do.\n\n"
+    help="Find a timeout for measured latencies, and simulate retries and timeouts.\n\n"
     "Example: holdfast calls advise latencies.csv --rate 200",
     help_epilogue=EXIT_CODES_HELP,
 )
 _simulate = App(
     name="simulate",
-    help="See what retries, backoff and timeouts do to a service, in seconds and without one.\n\n"
+    help="Simulate the effect of retries, backoff and timeouts on a service. Takes seconds, and needs no service.\n\n"
     "Example: holdfast calls simulate metastability --svg metastability.svg",
     help_epilogue=EXIT_CODES_HELP,
 )

@@ -1,4 +1,4 @@
-"""`holdfast calls advise`: the timeout that fits measured latencies, and why; how simulations tell their progress."""
+"""`holdfast calls advise`: a timeout for measured latencies, with reasons. Also the progress bar of simulations."""
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, TypeVar
@@ -23,7 +23,7 @@ Item = TypeVar("Item")
 
 
 def show_progress(items: Iterable[Item], count: int, what: str) -> Iterator[Item]:
-    """The same items; at a terminal, how many of them are done."""
+    """Yield the items, with a progress bar on a terminal."""
     with create_progress() as shown:
         task = shown.add_task(what, total=count)
         for item in items:
@@ -32,34 +32,36 @@ def show_progress(items: Iterable[Item], count: int, what: str) -> Iterator[Item
 
 
 MAX_FALSE_TIMEOUTS = 0.5
-"""A timeout that cuts off more than this is hardly what was wanted."""
+"""Above this share of false timeouts, the ceiling or the unit is probably wrong."""
 
 
 def advise(
     file: Annotated[
         str,
         Parameter(
-            name="FILE", allow_leading_hyphen=True, help="Latencies: a number on each line, CSV or JSON lines; or -."
+            name="FILE",
+            allow_leading_hyphen=True,
+            help="File with latencies: a number on each line, CSV or JSON lines; - for standard input.",
         ),
     ],
     /,
     *,
     column: Annotated[
-        str | None, Parameter(help="The column of CSV or the field of JSON, if there are several.")
+        str | None, Parameter(help="Column of CSV or field of JSON with the latencies, if there are several.")
     ] = None,
-    unit: Annotated[Unit, Parameter(help="What the numbers are: s, ms or us.")] = "s",
-    percent: Annotated[float, Parameter(help="The percentile that is to be the timeout.")] = 99.9,
-    floor: Annotated[float, Parameter(help="Seconds; a timeout is never shorter.")] = 0.01,
-    ceiling: Annotated[float, Parameter(help="Seconds; a timeout is never longer.")] = 10.0,
-    padding: Annotated[float, Parameter(help="At least the median and this share of it.")] = 1.0,
-    network_latency: Annotated[float, Parameter(help="Seconds that are added for clients far away.")] = 0.0,
-    rate: Annotated[float | None, Parameter(help="Calls per second: with it, a limit is advised, too.")] = None,
+    unit: Annotated[Unit, Parameter(help="Unit of the latencies: s, ms or us.")] = "s",
+    percent: Annotated[float, Parameter(help="Percentile to use as the timeout.")] = 99.9,
+    floor: Annotated[float, Parameter(help="Minimum timeout in seconds.")] = 0.01,
+    ceiling: Annotated[float, Parameter(help="Maximum timeout in seconds.")] = 10.0,
+    padding: Annotated[float, Parameter(help="The timeout is at least the median times 1 + padding.")] = 1.0,
+    network_latency: Annotated[float, Parameter(help="Seconds to add for remote clients.")] = 0.0,
+    rate: Annotated[float | None, Parameter(help="Calls per second. With it, a limit is recommended, too.")] = None,
     picture: PictureOptions = NO_PICTURE,
     json: Json = False,
 ) -> None:
-    """Find the timeout that fits latencies which were measured, and say why it is that one.
+    """Recommend a timeout for measured latencies, with the reasons.
 
-    A request that was cut off is written inf. The picture is how latencies are spread, with the timeout.
+    Write inf for a request that timed out. The picture shows the distribution of latencies, with the timeout.
     Example: holdfast calls advise latencies.csv --column ms --unit ms
     """
     from holdfast.calls import Percentile
@@ -79,33 +81,31 @@ def advise(
     )
     if found.false_timeouts > MAX_FALSE_TIMEOUTS:
         print_note(
-            f"this would cut off {found.false_timeouts:.0%} of them, because of the ceiling of {ceiling:g} s: "
-            "give a higher --ceiling, or say --unit ms if they are milliseconds",
+            f"{found.false_timeouts:.0%} of these requests would time out, because of the ceiling of {ceiling:g} s: "
+            "set a higher --ceiling, or --unit ms if they are milliseconds",
             as_json=json,
         )
     if not found.has_enough_samples:
         print_note(
-            f"{found.count:,} latencies are too few to believe it: {found.samples_needed:,} are needed for "
-            f"the {percent:g}th percentile",
+            f"only {found.count:,} latencies: {found.samples_needed:,} are needed for a reliable "
+            f"{percent:g}th percentile",
             as_json=json,
         )
 
 
 def _facts(found: "Advice") -> Iterator[tuple[str, str]]:
     yield from (("because", reason) for reason in found.reasons)
-    cut = f", {found.cut_off:,} of them cut off" if found.cut_off else ""
+    cut = f", {found.cut_off:,} of them timed out" if found.cut_off else ""
     yield "latencies", f"{found.count:,}{cut}; {found.samples_needed:,} are needed"
     for name, seconds in found.percentiles.items():
         yield name, _format_seconds(seconds)
-    highest = "nobody knows: too few" if found.percentile_high is None else _format_seconds(found.percentile_high)
-    yield "the percentile is", f"{_format_seconds(found.percentile_low)} to {highest} (95 %)"
-    yield "would have cut off", f"{found.false_timeouts:.3%} of these"
+    highest = "unknown (too few)" if found.percentile_high is None else _format_seconds(found.percentile_high)
+    yield "95 % confidence", f"{_format_seconds(found.percentile_low)} to {highest}"
+    yield "false timeouts", f"{found.false_timeouts:.3%} of these"
     yield "in code", found.code
     if found.limit is not None and found.in_flight is not None:
-        yield (
-            "under way",
-            f"{found.in_flight:.3g} on average, by Little's law: rate times {_format_seconds(found.mean)}",
-        )
+        mean = _format_seconds(found.mean)
+        yield "in flight", f"{found.in_flight:.3g} on average, by Little's law: rate times {mean}"
         yield "limit in code", f"Limit({found.limit})"
 
 

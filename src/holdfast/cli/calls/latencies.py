@@ -1,4 +1,4 @@
-"""Latencies from a file: CSV with a header, JSON lines, or a number on each line; told by the first line."""
+"""Latencies from a file: CSV with a header, JSON lines, or a number on each line. The first line shows which."""
 
 import csv
 import math
@@ -14,33 +14,34 @@ from holdfast.cli.output import decode_json, describe_input, open_input
 Unit = Literal["s", "ms", "us"]
 _SIZES: dict[Unit, float] = {"s": 1.0, "ms": 1e-3, "us": 1e-6}
 _MAX_SHOWN = 40
-"""Letters of a bad value that are shown."""
+"""Characters of an invalid value in an error message."""
 
 
 def read_latencies(path: str, *, unit: Unit = "s", column: str | None = None) -> "array[float]":
-    """The latencies of a file in seconds; infinity for requests that were cut off, which are written `inf`.
+    """Read the latencies of a file, in seconds. The value `inf` in it means a request that timed out.
 
-    `column` names the column of CSV, or the field of JSON; not needed where there is only one. Raises InvalidValue,
-    which names the file and the line.
+    `column` is the column of CSV or the field of JSON; not needed if there is only one. Raise InvalidValue with the
+    file and line of an invalid value.
     """
     source, size = describe_input(path), _SIZES[unit]
     with open_input(path, errors="replace") as lines:
         values = array("d", (value * size for value in _values(source, lines, column)))
     if not values:
-        raise InvalidValue(f"{source}: no latencies in it; expected a number on each line, CSV or JSON lines")
+        raise InvalidValue(f"{source}: no latencies; expected a number on each line, CSV or JSON lines")
     return values
 
 
 def _values(source: str, lines: Iterable[str], column: str | None) -> Iterator[float]:
     numbered = ((number, line.strip()) for number, line in enumerate(lines, start=1))
-    filled = (entry for entry in numbered if entry[1])
+    filled = ((number, line) for number, line in numbered if line)
     first = next(filled, None)
     if first is None:
         return
     everything = chain([first], filled)
-    if first[1][0] in "{[":
+    _, first_line = first
+    if first_line.startswith(("{", "[")):
         yield from _json(source, everything, column)
-    elif column is None and _is_number(first[1]):
+    elif column is None and _is_number(first_line):
         for number, line in everything:
             yield _parse_number(f"{source}, line {number}", line)
     else:
@@ -56,10 +57,10 @@ def _json(source: str, numbered: Iterable[tuple[int, str]], column: str | None) 
         name = column
         if name is None:
             if len(found) != 1:
-                raise InvalidValue(f"{location}: fields {', '.join(found) or 'none'}; say which one with --column")
+                raise InvalidValue(f"{location}: fields {', '.join(found) or 'none'}; choose one with --column")
             (name,) = found
         if name not in found:
-            raise InvalidValue(f"{location}: no field {name}; there are: {', '.join(found) or 'none'}")
+            raise InvalidValue(f"{location}: no field {name}; fields: {', '.join(found) or 'none'}")
         yield _parse_number(location, found[name])
 
 
@@ -84,10 +85,10 @@ def _csv(source: str, numbered: Iterable[tuple[int, str]], column: str | None) -
 def _find_column(location: str, header: list[str], column: str | None) -> int:
     if column is None:
         if len(header) != 1:
-            raise InvalidValue(f"{location}: columns {', '.join(header)}; say which one with --column")
+            raise InvalidValue(f"{location}: columns {', '.join(header)}; choose one with --column")
         return 0
     if header.count(column) != 1:
-        raise InvalidValue(f"{location}: expected one column {column}; there are: {', '.join(header)}")
+        raise InvalidValue(f"{location}: expected one column {column}; columns: {', '.join(header)}")
     return header.index(column)
 
 
@@ -106,7 +107,7 @@ def _parse_number(location: str, value: object) -> float:
             number = float(value)
     if not number >= 0:
         raise InvalidValue(
-            f"{location}: {str(value)[:_MAX_SHOWN]!r} is no latency; expected a number, 0 or more, or inf for a "
-            "request that was cut off"
+            f"{location}: {str(value)[:_MAX_SHOWN]!r} is not a latency; expected a number, 0 or more, or inf for a "
+            "request that timed out"
         )
     return number

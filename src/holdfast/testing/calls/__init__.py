@@ -1,6 +1,6 @@
-"""Tests of code that calls dependencies: without waiting, with failures on demand, and with all events at hand.
+"""Tools for tests of code that calls dependencies: calls that do not wait, injected faults, recorded events.
 
-Nothing here needs pytest; the fixture `holdfast_calls` of `holdfast.testing.plugin` has all three in one. Start reading
+Nothing here needs pytest. The fixture `holdfast_calls` of `holdfast.testing.plugin` combines all three. Start reading
 at `instant.py`, then `faults.py`.
 """
 

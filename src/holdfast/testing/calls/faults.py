@@ -1,4 +1,4 @@
-"""Failures on demand: attempts that fail, hang, are slow or get another answer, in code that knows nothing of it."""
+"""Fault injection: attempts that fail, hang, are slow or return another result, without changes to the tested code."""
 
 import itertools
 import math
@@ -19,14 +19,14 @@ from holdfast.calls.runtime import PROCESS, Interceptor, Runtime
 from holdfast.testing.clock import seeded
 
 Error = Exception | Callable[[], Exception]
-"""An exception, or what makes one: a class that needs no arguments, or a function."""
+"""An exception, or a class or function that makes one without arguments."""
 
 
 class HttpStatusError(Exception):
-    """An HTTP client's exception for a status, as calls understand it: with a `response`."""
+    """An exception for an HTTP status, with a `response` like those of HTTP clients."""
 
     def __init__(self, status: int, headers: Mapping[str, str]) -> None:
-        super().__init__(f"HTTP status {status}, as the test wanted it")
+        super().__init__(f"HTTP status {status} (injected fault)")
         self.response = SimpleNamespace(
             status_code=status, headers={name.lower(): text for name, text in headers.items()}
         )
@@ -34,23 +34,24 @@ class HttpStatusError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class FakeResult:
-    """What a function seems to return."""
+    """A result to return instead of calling the function. It may be None, hence this class."""
 
     result: Any
 
 
 @dataclass(slots=True, kw_only=True)
 class FaultRule:
-    """One thing that happens to attempts."""
+    """A fault that is injected into attempts."""
 
     seconds: float = 0.0
-    """Time that passes; infinity: until the attempt is cut off."""
+    """Seconds that pass; infinity until the attempt times out."""
     error: Callable[[], Exception] | None = None
     fake_result: FakeResult | None = None
     times_left: float
-    """Attempts that it still happens to."""
+    """Attempts that it still applies to."""
     probability: float
     first_attempts: float
+    """It applies only to this many first attempts of each call."""
 
     def __post_init__(self) -> None:
         if self.times_left != math.inf and (self.times_left < 1 or self.times_left != int(self.times_left)):
@@ -64,22 +65,22 @@ class FaultRule:
 
     @property
     def ends_attempt(self) -> bool:
-        """Whether nothing more can happen to the attempt."""
+        """True if no later rule can apply to the attempt."""
         return self.seconds == math.inf or self.error is not None or self.fake_result is not None
 
     def applies(self, attempt: Attempt, chance: Chance) -> bool:
-        """Whether it happens to this attempt. Chance is asked only where it decides."""
+        """Return whether it applies to this attempt. Draw a random number only if needed."""
         is_due = self.times_left > 0 and attempt.number <= self.first_attempts
         return is_due and (self.probability == 1 or chance() < self.probability)
 
 
 class Script:
-    """What happens to the attempts that it is made for. Every method adds a rule and returns the script.
+    """The faults for the attempts that it matches. Every method adds a rule and returns the script.
 
-    An attempt meets the rules in the order in which they are written: time that passes adds up, and the first failure
-    or answer ends it. A rule happens to `times` attempts, of whatever call, and is then over; by default it never is.
-    With a `probability` chance decides for each attempt, from a seed. With `first_attempts`, it happens only to the
-    first so many attempts of each call: `fail(TimeoutError, first_attempts=1)` makes every call need a retry.
+    Rules apply to an attempt in the order in which they were added: delays add up, and the first failure or result ends
+    it. A rule applies to `times` attempts of any calls; by default it always applies. With a `probability`, a seeded
+    random number decides for each attempt. With `first_attempts`, it applies only to that many attempts at the start of
+    each call: `fail(TimeoutError, first_attempts=1)` makes every call need a retry.
     """
 
     def __init__(self, *, dependency: str | None = None, operation: str | None = None, zone: str | None = None) -> None:
@@ -88,14 +89,14 @@ class Script:
         self._zone = zone
         self._rules: list[FaultRule] = []
         self.matched = 0
-        """Attempts that it was looked up for."""
+        """Attempts that it matched."""
         self.applied = 0
-        """Those of them that anything has happened to."""
+        """Those of them to which at least one rule applied."""
 
     def fail(
         self, *errors: Error, times: float = math.inf, probability: float = 1.0, first_attempts: float = math.inf
     ) -> Self:
-        """Attempts fail with these errors, in turn: `fail(ConnectionResetError, TimeoutError("slow"), times=2)`."""
+        """Fail attempts with these errors in turn: `fail(ConnectionResetError, TimeoutError("slow"), times=2)`."""
         if not errors:
             raise InvalidValue("no error to fail with: expected at least one exception, or a function that makes one")
         factories = itertools.cycle([_error_factory(error) for error in errors])
@@ -116,12 +117,12 @@ class Script:
         probability: float = 1.0,
         first_attempts: float = math.inf,
     ) -> Self:
-        """Attempts fail with an exception that carries a response: `status(429, headers={"retry-after": "2"})`.
+        """Fail attempts with an exception that has a response: `status(429, headers={"retry-after": "2"})`.
 
-        For code that looks at responses itself, `answer` with one of its HTTP client's.
+        For code that checks responses itself, use `answer` with a response of its HTTP client.
         """
         if not 400 <= status <= 599:
-            raise InvalidValue(f"HTTP status {status}: expected that of a failure, 400 to 599")
+            raise InvalidValue(f"HTTP status {status}: expected an error status, 400 to 599")
         made = headers or {}
         return self._add(
             FaultRule(
@@ -140,9 +141,9 @@ class Script:
         probability: float = 1.0,
         first_attempts: float = math.inf,
     ) -> Self:
-        """Attempts take all the time that they have, and then fail with `error`, as an HTTP client's own timeout.
+        """Let attempts take all their time, and then fail with `error`, such as an HTTP client's own timeout.
 
-        By default it is what a call is cut off with: AttemptTimedOut, or DeadlineExceeded.
+        Default: the error of a call that times out, AttemptTimedOut or DeadlineExceeded.
         """
         factory = None if error is None else _error_factory(error)
         return self._add(
@@ -158,9 +159,9 @@ class Script:
     def slow(
         self, seconds: float, *, times: float = math.inf, probability: float = 1.0, first_attempts: float = math.inf
     ) -> Self:
-        """Attempts take so much longer; one that has less time than that times out."""
+        """Delay attempts by `seconds`. An attempt with less time left times out."""
         if not 0 < seconds < math.inf:
-            raise InvalidValue(f"slower by {seconds} seconds: expected more than 0; hang() never ends")
+            raise InvalidValue(f"slower by {seconds} seconds: expected more than 0; for no end, use hang()")
         return self._add(
             FaultRule(seconds=seconds, times_left=times, probability=probability, first_attempts=first_attempts)
         )
@@ -168,7 +169,7 @@ class Script:
     def answer(
         self, result: Any, *, times: float = math.inf, probability: float = 1.0, first_attempts: float = math.inf
     ) -> Self:
-        """The function is not called, and seems to return this."""
+        """Return `result` from attempts instead of calling the function."""
         return self._add(
             FaultRule(
                 fake_result=FakeResult(result), times_left=times, probability=probability, first_attempts=first_attempts
@@ -176,7 +177,7 @@ class Script:
         )
 
     def matches(self, operation: Operation, attempt: Attempt) -> bool:
-        """Whether the script is for this attempt. If it is for a zone, this chooses the attempt's endpoint."""
+        """Return whether the script is for this attempt. If it is for a zone, this chooses the attempt's endpoint."""
         return (
             self._dependency in {None, operation.service}
             and self._operation in {None, operation.name}
@@ -186,7 +187,7 @@ class Script:
         )
 
     def draw(self, attempt: Attempt, chance: Chance) -> list[FaultRule]:
-        """The rules that an attempt meets, which count as met from now on. Not thread-safe."""
+        """Return the rules that apply to an attempt, and count them as used. Not thread-safe."""
         self.matched += 1
         met: list[FaultRule] = []
         for rule in self._rules:
@@ -208,7 +209,7 @@ def _error_factory(error: Error) -> Callable[[], Exception]:
         return lambda: error
     given: object = error
     if not callable(given) or (isinstance(given, type) and not issubclass(given, Exception)):
-        raise InvalidValue(f"{error!r} is no error: expected an exception, or a class or function that makes one")
+        raise InvalidValue(f"{error!r} is not an error: expected an exception, or a class or function that makes one")
     return error
 
 
@@ -217,21 +218,21 @@ Steps = Generator[float, None, FakeResult | None]
 
 
 class Faults:
-    """Makes attempts fail as its scripts say, inside of its block, for all dependencies of the process.
+    """Faults for the attempts of all dependencies of the process, inside the `with` block, as its scripts say.
 
         with instant_calls(), Faults() as faults:
             faults.on("pricing").fail(ConnectionResetError, times=2)
             faults.on("stock", zone="use1-az1").hang()
             buy("a lamp")
 
-    A fault stands in place of the function that is called, or of the work in `with attempt:`. Where a dependency has
-    endpoints, the attempt has one before it fails, and the next goes elsewhere. Under a FakeClock time that a fault
-    takes passes at once and is no sleep; under a real one it is waited for. Scripts may be written before the block and
-    inside of it. Blocks may be nested: the inner one comes first. Thread-safe, but chance decides which thread meets
-    which fault. The adapter to botocore drives calls in its own way, and meets none.
+    A fault replaces the function that is called, or the block of `with attempt:`. If the dependency has endpoints, the
+    attempt has one before it fails, and the next attempt goes to another. Under a FakeClock, the time of a fault passes
+    immediately and is not a sleep; under a real clock, the attempt waits. Scripts may be added before the block and
+    inside it. Blocks may be nested: the inner one comes first. Thread-safe, but it is undefined which thread gets which
+    fault. Calls through the botocore adapter get no faults, because it has its own driver.
 
-    Through the adapters to HTTP clients, what a script raises or answers reaches the caller as it is: `status(503)` is
-    no response of the client there. To test how code treats those, replace the network: `httpx.MockTransport`.
+    The adapters for HTTP clients pass the errors and results of a script to the caller unchanged: `status(503)` does
+    not become a response of the client. To test how code handles responses, replace the network: `httpx.MockTransport`.
     """
 
     def __init__(self, seed: int = 0, *, runtime: Runtime = PROCESS) -> None:
@@ -245,7 +246,7 @@ class Faults:
     def on(
         self, dependency: Dependency | str | None = None, operation: str | None = None, *, zone: str | None = None
     ) -> Script:
-        """Return a script for attempts of a dependency, operation or zone; None: of all. Scripts are met in order."""
+        """Add and return a script for a dependency, operation or zone; None matches all. Scripts apply in order."""
         name = dependency.name if isinstance(dependency, Dependency) else dependency
         script = Script(dependency=name, operation=operation, zone=zone)
         self._scripts.append(script)
@@ -253,7 +254,7 @@ class Faults:
 
     def __enter__(self) -> Self:
         if self._is_entered:
-            raise InvalidValue("these faults are entered already: make new ones for each `with`")
+            raise InvalidValue("these Faults are entered already: make new ones for each `with`")
         self._outer, self._runtime.interceptor = self._runtime.interceptor, self
         self._is_entered = True
         return self
@@ -262,7 +263,7 @@ class Faults:
         self._runtime.interceptor, self._outer = self._outer, None
         self._is_entered = False
 
-    # What follows is for the drivers of calls.
+    # The drivers of calls use the methods below.
 
     def wrap(self, operation: Operation, function: Callable[..., Any]) -> Callable[..., Any]:
         function = function if self._outer is None else self._outer.wrap(operation, function)
@@ -291,7 +292,7 @@ class Faults:
                 if rules and rules[-1].ends_attempt:
                     break
         if rules and attempt.dependency.endpoints is not None:
-            _ = attempt.endpoint  # chosen when it is asked for: an attempt that fails has gone somewhere
+            _ = attempt.endpoint  # reading it chooses the endpoint: a failed attempt must have one
         return _perform_rules(rules, attempt)
 
     def _wrap_sync(self, function: Callable[..., Any], steps: Callable[[], Steps]) -> Callable[..., Any]:
@@ -325,7 +326,7 @@ class Faults:
         return waits.fake_result
 
     def _try_advance(self, seconds: float) -> bool:
-        """Whether the time could be moved on: a real clock's cannot be."""
+        """Advance the clock, and return True. Return False for a real clock."""
         advance = getattr(self._runtime.clock, "advance", None)
         if advance is None:
             return False
@@ -334,7 +335,7 @@ class Faults:
 
 
 class _StepWaits:
-    """The waits of some steps, and then what they came to."""
+    """The waits of some steps, as an iterator. Their result is in `fake_result` at its end."""
 
     fake_result: FakeResult | None = None
 
@@ -346,7 +347,7 @@ class _StepWaits:
 
 
 def _perform_rules(rules: list[FaultRule], attempt: Attempt) -> Steps:
-    """Yields the seconds that must pass, and then raises or returns as the rules say."""
+    """Yield the seconds that must pass, then raise or return as the rules say."""
     left = attempt.timeout
     for rule in rules:
         if rule.seconds >= left:
@@ -367,10 +368,10 @@ def _perform_rules(rules: list[FaultRule], attempt: Attempt) -> Steps:
 def _timeout_error(attempt: Attempt) -> Exception:
     what = f"{attempt.dependency.name}: attempt {attempt.number}"
     if attempt.expires >= attempt.call_expires:
-        return DeadlineExceeded(f"{what} hung, as the test wanted it, until the deadline had passed")
-    return AttemptTimedOut(f"{what} hung, as the test wanted it, until its time was over")
+        return DeadlineExceeded(f"{what} hung until the deadline passed (injected fault)")
+    return AttemptTimedOut(f"{what} hung until it timed out (injected fault)")
 
 
 def _refuse_result(fake_result: FakeResult | None) -> None:
     if fake_result is not None:
-        raise InvalidValue("a loop over attempts() has no result that could be another: script an error instead")
+        raise InvalidValue("a loop over attempts() has no result to replace: script an error instead of an answer")

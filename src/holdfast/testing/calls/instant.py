@@ -20,23 +20,23 @@ from holdfast.testing.clock import FakeClock, seeded
 
 
 class instant_calls:  # noqa: N801 - reads as a word: with instant_calls()
-    """Puts a FakeClock and seeded chance in the place of the real ones, for all dependencies of the process.
+    """A FakeClock and seeded random numbers for all dependencies of the process, inside the `with` block.
 
         with instant_calls() as instant:
             buy("a lamp")  # retries twice
         assert len(instant.sleeps) == 2
 
-    It holds for all dependencies, in every thread and task, until the block ends. Blocks may be nested: the inner one
-    counts. At both ends of a block every dependency begins anew: with a full budget, without hints that hold, with the
-    timeouts of its start. So no test sees what another one has used up.
+    It applies in every thread and task until the block ends. Blocks may be nested: the inner one counts. At both ends
+    of a block, every dependency is reset to a full budget, no Retry-After in effect, and its initial timeouts, so that
+    tests do not affect each other.
 
-    A deadline around the block, in the thread or task that opens it, goes on inside with the seconds that it had left,
-    which `remaining()` tells. Do not begin or end a block while attempts are under way in other threads or tasks: they
-    would be over at once, or bounded by nothing.
+    A deadline around the block, in the thread or task that enters it, continues inside with the seconds it had left,
+    as `remaining()` shows. Do not enter or leave a block while attempts are in progress in other threads or tasks: they
+    would time out immediately, or never.
 
-    Time moves when somebody sleeps and when the test says `instant.clock.advance(5)`, and is the same for all: of many
-    tasks that wait at once, each moves it on for the others. For these, hand over a `FakeClock(manual=True)`. An
-    asynchronous function that really hangs is cut off when the test has moved the clock past its timeout.
+    Time advances with every sleep, and with `instant.clock.advance(5)`. It is the same for all: of several concurrent
+    tasks that sleep, each advances it for the others. For such tests, pass a `FakeClock(manual=True)`. An asynchronous
+    function that really hangs is cancelled when the test has advanced the clock past its timeout.
     """
 
     def __init__(self, clock: FakeClock | None = None, seed: int = 0, *, runtime: Runtime = PROCESS) -> None:
@@ -48,13 +48,13 @@ class instant_calls:  # noqa: N801 - reads as a word: with instant_calls()
 
     @property
     def sleeps(self) -> list[float]:
-        """The seconds of every wait so far, in order."""
+        """The seconds of every sleep so far, in order."""
         return list(self.clock.sleeps)
 
     def __enter__(self) -> Self:
         runtime = self._runtime
         if self._before is not None:
-            raise InvalidValue("these instant_calls are entered already: make new ones for each `with`")
+            raise InvalidValue("this instant_calls() is entered already: make a new one for each `with`")
         now = runtime.monotonic()
         self._before = runtime.clock, runtime.chance
         runtime.use(self.clock, self._chance)
@@ -77,9 +77,9 @@ EventType = TypeVar("EventType")
 
 
 class RecordedEvents(list[CallEvent]):
-    """A list that is a sink: `Dependency(sink=events)`. As a context manager it hears all dependencies of the process.
+    """A list that is a sink: `Dependency(sink=events)`. In a `with` block it records all dependencies of the process.
 
-    It hears them next to the sinks that they have. A sink that is set inside of the block takes its place.
+    It records in addition to their own sinks. A sink that is set inside the block replaces it.
     """
 
     def __init__(self, runtime: Runtime = PROCESS) -> None:
@@ -92,7 +92,7 @@ class RecordedEvents(list[CallEvent]):
         self.append(event)
 
     def of(self, kind: type[EventType]) -> list[EventType]:
-        """The events of one class, in order: `events.of(Retrying)`."""
+        """Return the events of one class, in order: `events.of(Retrying)`."""
         return [event for event in self if isinstance(event, kind)]
 
     def __enter__(self) -> Self:
@@ -127,5 +127,5 @@ class RecordedEvents(list[CallEvent]):
 
 
 def recorded_events(runtime: Runtime = PROCESS) -> RecordedEvents:
-    """Keep events in a list: those of the dependencies that have it as a sink or, in a `with` block, those of all."""
+    """Return a list that records events: of the dependencies with this sink or, in a `with` block, of all of them."""
     return RecordedEvents(runtime)

@@ -83,7 +83,7 @@ def test_after_start_the_endpoints_are_known(clock: FakeClock) -> None:
 def test_before_start_nothing_is_known_and_that_is_said(clock: FakeClock) -> None:
     known = refreshing(Scripted({ONE: ["a"]}), clock)
     assert known.age is None
-    with pytest.raises(EngineError, match="endpoints of pricing are not known yet: start it"):
+    with pytest.raises(EngineError, match="endpoints of pricing are not known yet: call start"):
         known.current()
 
 
@@ -256,8 +256,8 @@ def test_a_change_is_logged_once_and_another_order_is_none(clock: FakeClock, log
         known.refresh()
         known.refresh()
     assert log.messages == [
-        "endpoints of pricing: 2; new: a in az1, b in az1; gone: none",
-        "endpoints of pricing: 2; new: c in az1; gone: a in az1",
+        "endpoints of pricing changed: now 2; added: a in az1, b in az1; removed: none",
+        "endpoints of pricing changed: now 2; added: c in az1; removed: a in az1",
     ]
 
 

@@ -61,11 +61,11 @@ def test_a_pattern_has_one_address_in_each_zone() -> None:
     ("pattern", "zones", "message"),
     [
         ("https://pricing.internal", ["use1-az1"], r"expected \{zone\} in it"),
-        ("https://{zone}.{region}", ["use1-az1"], r"expected a text with \{zone\}, and no other braces"),
+        ("https://{zone}.{region}", ["use1-az1"], r"expected text with \{zone\}, and no other braces"),
         ("https://{zone", ["use1-az1"], "no other braces"),
         ("https://{}", ["use1-az1"], "no other braces"),
         ("https://{zone.real}", ["use1-az1"], "no other braces"),
-        ("https://{zone}", [], "zones are none"),
+        ("https://{zone}", [], "no zones: expected at least one AZ-ID"),
         ("https://{zone}", ["us-east-1a"], "us-east-1a is the name of a zone"),
     ],
 )
@@ -137,7 +137,7 @@ def test_a_name_that_cannot_be_looked_up_is_an_error_and_not_a_zone_without_endp
 
 
 def test_a_name_that_is_none_says_so() -> None:
-    with pytest.raises(InvalidValue, match="is no name for DNS"):
+    with pytest.raises(InvalidValue, match="is not a valid DNS name"):
         DnsResolver(f"{{zone}}.{'x' * 70}.internal", [ONE], 80).resolve()
 
 

@@ -53,11 +53,11 @@ def sink(exporter: LogExporter) -> CallMetrics:
     ("event", "level", "words"),
     [
         (FAILED, logging.DEBUG, "pricing/price: attempt 2 failed after 0.250 s: 503"),
-        (RETRYING, logging.INFO, "pricing/price: attempt 3 in 0.040 s, after a failure: timeout"),
+        (RETRYING, logging.INFO, "pricing/price: retrying in 0.040 s (attempt 3): timeout"),
         (
             gave_up(GiveUpReason.MAX_ATTEMPTS),
             logging.WARNING,
-            "pricing/price: gave up after 3 attempts in 1.500 s: no more attempts are allowed",
+            "pricing/price: gave up after 3 attempts in 1.500 s: max_attempts is reached",
         ),
         (
             gave_up(GiveUpReason.PERMANENT, 1),
@@ -67,14 +67,14 @@ def sink(exporter: LogExporter) -> CallMetrics:
         (
             gave_up(GiveUpReason.NOT_OWNER),
             logging.INFO,
-            "pricing/price: gave up after 3 attempts in 1.500 s: the retries belong to another layer",
+            "pricing/price: gave up after 3 attempts in 1.500 s: another layer retries",
         ),
         (
             EXHAUSTED,
             logging.WARNING,
-            "pricing: the retry budget is exhausted; retries trickle until calls succeed again",
+            "pricing: the retry budget is exhausted; few retries are sent until calls succeed again",
         ),
-        (CHANGED, logging.INFO, "pricing: the attempt timeout is 0.200 s now, after 5.000 s"),
+        (CHANGED, logging.INFO, "pricing: attempt timeout changed from 5.000 to 0.200 s"),
     ],
 )
 def test_each_event_is_a_sentence_at_a_level_that_fits(

@@ -1,20 +1,20 @@
-"""Clients of boto3 and botocore under a dependency's policies: its budget, its deadline, one side that retries.
+"""Clients of boto3 and botocore with a dependency's timeouts, retries and budget instead of botocore's retries.
 
     pricing_table = Dependency("pricing table", timeouts=Timeouts(attempt=Percentile(99.9, ceiling=2.0)))
     client = govern(boto3.client("dynamodb", config=client_config(pricing_table)), pricing_table)
 
-botocore's own retries are taken off the client; everything else of it stays, pages and waiters too. What is bounded:
+The client keeps everything else, including paginators and waiters. What is bounded:
 
-- A call that begins after its deadline is refused, and so is a retry that would come too late.
-- Setting up a connection takes at most the client's `connect_timeout`, which botocore fixes for each client: a deadline
-  may be overrun by as much. It is not measured apart from the attempt.
-- Waiting for the answer, and between two parts of it, takes at most what is left of the attempt; with old versions of
-  botocore, the client's `read_timeout`. Long polls have up to 70 seconds.
-- The body of a streaming answer is read after the call: each read takes at most the client's own `read_timeout`, or 60
-  seconds if that is the one of `client_config(dependency)`. No deadline bounds it.
-- Not bounded: fetching credentials; the pauses of a waiter; the threads of S3 transfers, which also repeat parts.
+- A call that begins after its deadline is refused, and so is a retry that would begin after it.
+- A connection set-up takes at most the client's `connect_timeout`, which botocore fixes for each client: a call may
+  exceed its deadline by as much. The set-up counts as part of the attempt's latency.
+- Waiting for the response, and between two parts of it, takes at most the time left for the attempt; with old versions
+  of botocore, the client's `read_timeout`. Long polls may take up to 70 seconds.
+- The body of a streaming response is read after the call. Each read takes at most the client's own `read_timeout`, or
+  60 seconds if that comes from `client_config(dependency)`. No deadline applies.
+- Not bounded: fetching credentials; the pauses of a waiter; the threads of S3 transfers, which also retry parts.
 
-A refusal is an error of Holdfast and a BotoCoreError as well; an attempt that took too long ends in ReadTimeoutError.
+A refusal is both a Holdfast error and a BotoCoreError. An attempt that times out raises ReadTimeoutError.
 """
 
 from holdfast._errors import MissingExtra

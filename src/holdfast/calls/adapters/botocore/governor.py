@@ -1,4 +1,4 @@
-"""What a governed client does, event by event; Holdfast's refusals are errors of botocore as well."""
+"""The event handlers of a governed client. Holdfast's refusals are errors of botocore as well."""
 
 import math
 import weakref
@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ChecksumError
 from holdfast._errors import CallError, DeadlineExceeded, HoldfastError, InvalidValue, LimitReached, RetryAfterTooLong
 from holdfast._types import Operation
 from holdfast.calls.adapters.botocore.operations import is_long_poll, is_repeatable, refine_failure
-from holdfast.calls.adapters.rules import ErrorPairs, translate_error
+from holdfast.calls.adapters.rules import MIN_TIMEOUT, ErrorPairs, translate_error
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.classify import Failure, FailureKind
 from holdfast.calls.context import current_scope
@@ -27,24 +27,24 @@ from holdfast.calls.timeout import Percentile
 
 
 class _BotocoreError(BotoCoreError):
-    """An error with a message of its own; those of botocore are made of a format and what goes into it."""
+    """An error made from a message. Errors of botocore are made from a format and its values."""
 
     fmt = "{message}"
 
     def __init__(self, message: str) -> None:
-        BotoCoreError.__init__(self, message=message)  # it keeps this, and is pickled by it
+        BotoCoreError.__init__(self, message=message)  # which stores it, and pickles by it
 
 
 class BotocoreDeadlineExceeded(_BotocoreError, DeadlineExceeded):
-    """The time for the whole of it was over before the call began; nothing was sent."""
+    """The deadline passed before the call began. Nothing was sent."""
 
 
 class BotocoreRetryAfterTooLong(_BotocoreError, RetryAfterTooLong):
-    """The service asked every caller to wait, and longer than there is time; nothing was sent."""
+    """Retry-After, with scope `all`, ends past the deadline. Nothing was sent."""
 
 
 class BotocoreLimitReached(_BotocoreError, LimitReached):
-    """As many calls to the dependency as may be are under way; nothing was sent."""
+    """The limit of concurrent calls to the dependency is reached. Nothing was sent."""
 
 
 _ERROR_PAIRS: ErrorPairs = (
@@ -55,26 +55,24 @@ _ERROR_PAIRS: ErrorPairs = (
 
 
 def to_botocore_error(error: CallError) -> HoldfastError:
-    """The same error, which is also one of botocore; as it is if it has no counterpart there."""
+    """Return the error as a BotoCoreError, or unchanged if it has no counterpart."""
     return translate_error(error, _ERROR_PAIRS) or error
 
 
 Client = TypeVar("Client")
 
 CONTEXT_KEY = "holdfast"
-"""Where botocore's context of a request keeps the call."""
+"""Key of the call in botocore's request context."""
 NOTE_KEY = "HoldfastNote"
-"""Where the metadata of an error response says why there was no further attempt."""
+"""Key in the metadata of an error response for the reason why no further attempt followed."""
 MAX_LONG_POLL = 70.0
-"""Seconds; SQS answers after 20, Step Functions and SWF after 60, and the way there and back takes its time."""
-MIN_TIMEOUT = 0.001
-"""Seconds; sockets take none for never."""
+"""Seconds. SQS responds after 20, Step Functions and SWF after 60; the rest is for the network."""
 DEFAULT_READ_TIMEOUT = 60.0
-"""Seconds to read for dependencies without any bound of their own, and for parts of a stream: botocore's default."""
+"""Seconds for dependencies without any timeout, and for each read of a stream: botocore's default."""
 
 
 def client_config(dependency: Dependency) -> Config:
-    """Return settings for a client to be governed, to `merge` with yours: no retries, and timeouts at their ceiling."""
+    """Return settings to `merge` with yours for a client to be governed: no retries, and timeouts at their ceiling."""
     state = state_of(dependency)
     return Config(
         connect_timeout=min(_max_timeout(state.connect_estimator.policy), state.total),
@@ -84,18 +82,18 @@ def client_config(dependency: Dependency) -> Config:
 
 
 def govern(client: Client, dependency: Dependency, *, idempotent: Callable[[str], bool] | None = None) -> Client:
-    """Put a client under a dependency's policies, and return it. Do so before it is used, and once.
+    """Apply a dependency's timeouts, retries and budget to a client, and return it. Call it once, before the first use.
 
-    An operation is repeated if its model says that this is safe: it reads, it is a PUT or DELETE of HTTP, or it has an
-    idempotency token, which botocore fills in. `idempotent("PutItem")` decides instead if given. Others are repeated
-    only when nothing was sent, or when the service throttled it. Raise InvalidValue for a client that still retries.
+    An operation is retried if its model says that this is safe: it reads, it is an HTTP PUT or DELETE, or it has an
+    idempotency token, which botocore fills in. If given, `idempotent("PutItem")` decides instead. Other operations are
+    retried only if nothing was sent, or if the service throttled them. Raise InvalidValue if the client still retries.
     """
     state = state_of(dependency)
     if not isinstance(client, BaseClient):
-        hint = ", which a resource has as resource.meta.client" if hasattr(client, "meta") else ""
+        hint = ", such as resource.meta.client of a resource" if hasattr(client, "meta") else ""
         raise InvalidValue(f"{client!r} cannot be governed: expected a client of boto3 or botocore{hint}")
     if idempotent is not None and not callable(idempotent):
-        raise InvalidValue(f"idempotent is {idempotent!r}: expected a function of the name of an operation, or None")
+        raise InvalidValue(f"idempotent is {idempotent!r}: expected a function of an operation's name, or None")
     _Governor(client, state, idempotent).install()
     return client
 
@@ -112,7 +110,7 @@ def _max_timeout(policy: float | Percentile | None) -> float:
 
 
 class _AwsCall(Call):
-    """A call whose failures are understood by AWS's own models."""
+    """A call whose failures are classified with AWS's service models."""
 
     def __init__(self, dependency: DependencyState, model: Any, *, repeatable: bool) -> None:
         named = Operation(dependency.name, model.name)
@@ -121,10 +119,10 @@ class _AwsCall(Call):
         self._repeatable = repeatable
         self._is_long_poll = is_long_poll(model.service_model.service_name, model.name)
         self.is_over = False
-        """Whether botocore has given up already, so that there is nothing left to decide."""
+        """Whether botocore has aborted the call, so that no retry can follow."""
 
     def read_timeout(self, attempt: Attempt, max_read_timeout: float) -> float:
-        """Seconds that the answer to this attempt may take, and each part of it."""
+        """Return the seconds that the response to this attempt, and each part of it, may take."""
         if self._is_long_poll:
             return max(MIN_TIMEOUT, min(MAX_LONG_POLL, self.expires - self.dependency.runtime.monotonic()))
         return max(MIN_TIMEOUT, min(max_read_timeout, attempt.timeout))
@@ -149,7 +147,7 @@ class _AwsCall(Call):
 
 
 class _CallProgress:
-    """The attempts of one call, kept where botocore hands it from event to event."""
+    """The state of one call, in the context that botocore passes from event to event."""
 
     __slots__ = ("attempt", "call", "error", "is_redirected", "max_read_timeout")
 
@@ -161,7 +159,7 @@ class _CallProgress:
         self.is_redirected = False
 
     def leave(self) -> Attempt:
-        """End the attempt that is under way."""
+        """End the attempt in progress, and return it."""
         attempt, self.attempt = self.attempt, None
         assert attempt is not None
         self.call.leave()
@@ -169,42 +167,42 @@ class _CallProgress:
 
     def __del__(self) -> None:
         if self.attempt is not None:
-            self.call.leave()  # interrupted: botocore tells nobody of what is no Exception
+            self.call.leave()  # interrupted: botocore emits no event for a BaseException such as KeyboardInterrupt
 
 
 class _Governor:
-    """The handlers of one client. What they know of a call is in its context, so threads do not meet here."""
+    """The event handlers of one client. Thread-safe: the state of a call is in its request context."""
 
     def __init__(self, client: Any, dependency: DependencyState, idempotent: Callable[[str], bool] | None) -> None:
-        self._client = weakref.proxy(client)  # it holds its handlers: nothing should keep its connections open
+        self._client = weakref.proxy(client)  # it refers to its handlers: a cycle would keep its connections open
         self._dependency = dependency
         self._idempotent = idempotent
         self._events = client.meta.events
         self._service = client.meta.service_model.service_id.hyphenize()
 
     def install(self) -> None:
-        """Take botocore's own retries off, make sure that they are, and put the dependency's in their place."""
+        """Remove botocore's retries from the client, check that none remain, and register the handlers."""
         name = f"{self._client.meta.service_model.service_name} client"
         if self._events.emit(CONTEXT_KEY):
-            raise InvalidValue(f"{name}: it is governed already; make another client for another dependency")
+            raise InvalidValue(f"{name}: governed already; make another client for another dependency")
         mode = self._client.meta.config.retries["mode"]
         if mode == "adaptive":
             raise InvalidValue(
-                f"{name}: its retry mode is adaptive, which holds requests back by a rate of its own: "
-                "expected standard or legacy, such as in client_config(dependency)"
+                f"{name}: its retry mode is adaptive, which limits the rate of requests as well: "
+                "expected standard or legacy, as in client_config(dependency)"
             )
         self._events.unregister(f"needs-retry.{self._service}", unique_id=f"retry-config-{self._service}")
         still = self._find_retry_handler()
         if still is not None:
-            raise InvalidValue(f"{name}: {still!r} retries as well: take it off, because attempts would multiply")
+            raise InvalidValue(f"{name}: {still!r} retries as well: remove it, because attempts would multiply")
         self._events.register(CONTEXT_KEY, lambda **_: self._dependency.name)
-        # First, because signing may fetch credentials, for which there should be time left.
+        # First, because signing may fetch credentials: a call without time left must be refused before that.
         self._events.register_first(f"request-created.{self._service}", self._begin)
         self._events.register(f"needs-retry.{self._service}", self._end_attempt)
         self._events.register(f"after-call-error.{self._service}", self._abandon)
 
     def _find_retry_handler(self) -> object | None:
-        """Who would repeat a request that was answered with 503: the client is asked, not its settings."""
+        """Return the handler that would retry a 503, or None. Found by emitting a test event, not from settings."""
         model = self._client.meta.service_model
         operation = model.operation_model(model.operation_names[0])
         metadata = {"HTTPStatusCode": 503, "HTTPHeaders": {}}
@@ -221,7 +219,7 @@ class _Governor:
         return next((handler for handler, delay in answers if delay is not None and delay is not False), None)
 
     def _begin(self, request: Any, operation_name: str, **_: Any) -> None:
-        """Before an attempt is signed and sent: refuse it if it is too late, bound it if not."""
+        """Begin an attempt before it is signed and sent, and set its timeout. Raise if the deadline has passed."""
         context, dependency = request.context, self._dependency
         progress: _CallProgress | None = context.get(CONTEXT_KEY)
         try:
@@ -235,14 +233,14 @@ class _Governor:
             attempt = progress.call.begin(progress.error)
             progress.call.enter(progress.error)
         except CallError as error:
-            raise to_botocore_error(error)  # noqa: B904 - it has the cause that the error has
+            raise to_botocore_error(error)  # noqa: B904 - it copies the cause
         progress.attempt, progress.error = attempt, None
         context["read_timeout"] = progress.call.read_timeout(attempt, progress.max_read_timeout)
 
     def _end_attempt(
         self, response: Any, operation: Any, caught_exception: Exception | None, request_dict: Any, **_: Any
     ) -> int | None:
-        """Return 0 when it is time for the next attempt, else None. botocore would wait by the machine's clock only."""
+        """Wait, then return 0 for another attempt, or None. Wait here, because botocore would use the system clock."""
         context = request_dict["context"]
         progress: _CallProgress | None = context.get(CONTEXT_KEY)
         if progress is None:
@@ -251,10 +249,11 @@ class _Governor:
         if self._is_redirected(progress, context):
             return None
         error = caught_exception or self._build_error(response, operation)
-        delay = progress.call.end_attempt(attempt, None if response is None else response[1], error)
+        http_response, parsed = (None, None) if response is None else response
+        delay = progress.call.end_attempt(attempt, parsed, error)
         if delay is None:
-            self._explain(response, error)
-            self._relax_stream_timeout(response, operation)
+            self._explain(parsed, error)
+            self._relax_stream_timeout(http_response, operation)
             return None
         progress.error = error
         self._wait(delay)
@@ -264,18 +263,18 @@ class _Governor:
         if seconds:
             self._dependency.runtime.clock.sleep(seconds)
 
-    def _relax_stream_timeout(self, response: Any, operation: Any) -> None:
-        """Let the caller read a stream as slowly as the client may: what is left of the attempt is no measure of it."""
-        if response is None or not (operation.has_streaming_output or operation.has_event_stream_output):
+    def _relax_stream_timeout(self, http_response: Any, operation: Any) -> None:
+        """Set the client's read timeout for a stream, which the caller reads after the attempt."""
+        if http_response is None or not (operation.has_streaming_output or operation.has_event_stream_output):
             return
         own = self._client.meta.config.read_timeout
-        if own == _read_timeout(self._dependency):  # from `client_config`, which had attempts in mind
+        if own == _read_timeout(self._dependency):  # from `client_config`, whose value is meant for attempts
             own = max(own, DEFAULT_READ_TIMEOUT)
-        with suppress(AttributeError):  # it has no socket any more, because it was short
-            set_socket_timeout(response[0].raw, own)
+        with suppress(AttributeError):  # a short response has no socket any more
+            set_socket_timeout(http_response.raw, own)
 
     def _abandon(self, exception: Exception, context: Any, **_: Any) -> None:
-        """The call ends, and botocore asked nobody: it could not sign, or did not understand the answer."""
+        """Finish a call that botocore aborted without its retry event: signing or parsing the response failed."""
         progress: _CallProgress | None = context.get(CONTEXT_KEY)
         if progress is not None and progress.attempt is not None:
             progress.call.is_over = True
@@ -288,7 +287,7 @@ class _Governor:
         return is_repeatable(service, model.name, model.http.get("method", "POST"), model.idempotent_members)
 
     def _build_error(self, response: Any, operation: Any) -> Exception | None:
-        """What the client will raise, in the way that it does; None for a good answer."""
+        """Return the error that the client will raise, built as it does, or None for a good response."""
         answer, parsed = response
         if answer.status_code >= 300:
             kind = self._client.exceptions.from_code(parsed.get("Error", {}).get("Code"))
@@ -296,7 +295,7 @@ class _Governor:
             return error
         if self._service != "dynamodb":
             return None
-        # DynamoDB sends a checksum of every answer; who looks at it is botocore's handler, which is off.
+        # DynamoDB sends a checksum with every response. The botocore handler that checks it has been removed.
         expected, actual = answer.headers.get("x-amz-crc32"), crc32(answer.content)
         if expected is None or int(expected) == actual:
             return None
@@ -304,17 +303,17 @@ class _Governor:
 
     @staticmethod
     def _is_redirected(progress: _CallProgress, context: Any) -> bool:
-        """Return whether the bucket is in another region: botocore asks there at once, within the same attempt."""
+        """Return whether the bucket is in another region. botocore resends the request there, in the same attempt."""
         before, progress.is_redirected = progress.is_redirected, bool(context.get("s3_redirect", {}).get("redirected"))
         is_new = progress.is_redirected and not before
         progress.call.number -= is_new
         return is_new
 
     @staticmethod
-    def _explain(response: Any, error: Exception | None) -> None:
-        """Say why it was the last attempt, where botocore makes the error only later; raise what it would not."""
+    def _explain(parsed: Any, error: Exception | None) -> None:
+        """Add the note to the response metadata: botocore builds its error later. Raise an error that it would hide."""
         if isinstance(error, ChecksumError):
             raise error
         notes = getattr(error, "__notes__", ())
-        if response is not None and notes:
-            response[1].setdefault("ResponseMetadata", {})[NOTE_KEY] = notes[-1]
+        if parsed is not None and notes:
+            parsed.setdefault("ResponseMetadata", {})[NOTE_KEY] = notes[-1]

@@ -1,4 +1,4 @@
-"""What the models of AWS say about an operation: whether it may be repeated, and what its errors mean. Pure."""
+"""Facts from AWS's service models: whether an operation is repeatable, and which of its errors are. Pure."""
 
 from collections.abc import Collection, Iterable
 from typing import Any, Protocol
@@ -9,9 +9,9 @@ READ_PREFIXES = (
     *("Get", "List", "Describe", "Head", "Query", "Scan", "BatchGet", "TransactGet", "AdminGet", "AdminList"),
     *("Search", "Lookup", "Select", "Discover"),
 )
-"""How the names of operations begin that change nothing."""
+"""Name prefixes of read-only operations."""
 REPEATABLE_METHODS = frozenset({"GET", "HEAD", "PUT", "DELETE"})
-"""https://www.rfc-editor.org/rfc/rfc9110#section-9.2.2; services of the RPC kind send everything by POST."""
+"""https://www.rfc-editor.org/rfc/rfc9110#section-9.2.2; RPC services send everything by POST."""
 LONG_POLLS = frozenset(
     {
         ("sqs", "ReceiveMessage"),
@@ -20,15 +20,15 @@ LONG_POLLS = frozenset(
         ("swf", "PollForDecisionTask"),
     }
 )
-"""Operations that wait for something to happen, up to a minute. Each hands out work: none is repeatable."""
+"""Operations that wait up to a minute for an event. Each assigns work to the caller, so none is repeatable."""
 
-# What the retry tables of botocore have on top of what `classify.py` knows, by code or by status.
+# Statuses and codes in botocore's retry tables that `classify.py` does not have.
 _THROTTLED = frozenset({509})
 _TRANSIENT = frozenset({"IDPCommunicationError", "BadDigest"})
 
 
 class ErrorShape(Protocol):
-    """An error that an operation may answer with, as botocore's model has it."""
+    """An error of an operation in botocore's model."""
 
     @property
     def name(self) -> str: ...
@@ -38,19 +38,19 @@ class ErrorShape(Protocol):
 
 
 def is_long_poll(service: str, operation: str) -> bool:
-    """Whether the answer takes as long as the caller was ready to wait: no measure of the service."""
+    """Return whether the operation is a long poll, whose duration says nothing about the service's latency."""
     return (service, operation) in LONG_POLLS
 
 
 def is_repeatable(service: str, operation: str, method: str, tokens: Collection[str]) -> bool:
-    """Whether doing it twice is doing it once, by its name, its HTTP method, or a `token` that tells the service so."""
+    """Return whether an operation is idempotent, by its name, its HTTP method, or idempotency `tokens`."""
     if is_long_poll(service, operation):
         return False
     return bool(tokens) or method in REPEATABLE_METHODS or operation.startswith(READ_PREFIXES)
 
 
 def refine_failure(failure: Failure, errors: Iterable[ErrorShape]) -> Failure:
-    """The failure with what AWS says about it: some errors are declared to be worth another attempt."""
+    """Return the failure, with another kind if AWS declares a permanent-looking error as retryable."""
     if failure.kind is not FailureKind.PERMANENT:
         return failure
     kind = _find_declared_kind(failure, errors)

@@ -1,7 +1,7 @@
-"""httpx clients that call as a Dependency says: `httpx.Client(transport=HoldfastTransport(pricing))`.
+"""Transports for httpx clients: `httpx.Client(transport=HoldfastTransport(pricing))`.
 
-Every request becomes one call of the dependency: attempts with backoff, the retry budget, Retry-After, the deadline
-around it, the endpoints. Start reading at `exchange.py`; `pool.py` is the only one that knows httpcore's insides.
+Every request becomes one call of the dependency, with its backoff, retry budget, Retry-After, deadline and endpoints.
+Start reading at `exchange.py`. Only `pool.py` depends on httpcore's internals.
 """
 
 from holdfast._errors import MissingExtra

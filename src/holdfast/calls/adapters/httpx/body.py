@@ -1,4 +1,4 @@
-"""Bodies of requests that can be sent once, and of responses that are read in time: all, in part, or later."""
+"""Bodies of requests that can be sent only once, and of responses that are read with a timeout."""
 
 import asyncio
 import math
@@ -10,7 +10,7 @@ from holdfast.calls.adapters.httpx.progress import Progress
 
 
 class SingleUseBody(httpx.SyncByteStream, httpx.AsyncByteStream):
-    """The body of a request that would be another one, or empty, the second time: a generator, a file."""
+    """A request body that cannot be sent twice: a generator or a file."""
 
     def __init__(self, stream: httpx.SyncByteStream | httpx.AsyncByteStream) -> None:
         self._stream = stream
@@ -34,7 +34,7 @@ class SingleUseBody(httpx.SyncByteStream, httpx.AsyncByteStream):
 
 
 class BoundedBody(httpx.SyncByteStream):
-    """The body of a response, of which the beginning may have been read; the time is looked at after every chunk."""
+    """A response body, partly read, whose deadline is checked after every chunk."""
 
     def __init__(
         self, stream: httpx.SyncByteStream, progress: Progress, taken: list[bytes], rest: Iterator[bytes]
@@ -63,7 +63,7 @@ class BoundedBody(httpx.SyncByteStream):
 
 
 class AsyncBoundedBody(httpx.AsyncByteStream):
-    """The same, in an event loop: waiting for a chunk ends when the time is over."""
+    """A BoundedBody in an event loop, where the deadline also ends the wait for a chunk."""
 
     def __init__(
         self, stream: httpx.AsyncByteStream, progress: Progress, taken: list[bytes], rest: AsyncIterator[bytes]
@@ -96,7 +96,7 @@ class AsyncBoundedBody(httpx.AsyncByteStream):
 
 
 def read_body(response: httpx.Response, progress: Progress, max_bytes: float) -> None:
-    """Read up to `max_bytes` bytes of the body within the attempt; below 0: all of it."""
+    """Read about `max_bytes` of the body within the attempt; none with READ_LATER. The client reads the rest."""
     stream = response.stream
     assert isinstance(stream, httpx.SyncByteStream)
     taken: list[bytes] = []
@@ -104,7 +104,7 @@ def read_body(response: httpx.Response, progress: Progress, max_bytes: float) ->
     while size <= max_bytes:
         chunk = next(rest, None)
         if chunk is None:
-            stream.close()  # the connection is free again
+            stream.close()  # frees the connection
             response.stream = httpx.ByteStream(b"".join(taken))
             return
         progress.check()
@@ -114,7 +114,7 @@ def read_body(response: httpx.Response, progress: Progress, max_bytes: float) ->
 
 
 async def read_body_async(response: httpx.Response, progress: Progress, max_bytes: float) -> None:
-    """The same; what ends it in time is the end of the attempt."""
+    """Read the body as `read_body` does. No checks are needed: the attempt's timeout cancels it."""
     stream = response.stream
     assert isinstance(stream, httpx.AsyncByteStream)
     taken: list[bytes] = []

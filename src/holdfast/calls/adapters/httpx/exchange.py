@@ -1,4 +1,4 @@
-"""One request of an httpx client and its attempts: what the synchronous and the asynchronous transport share."""
+"""One request of an httpx client and its attempts, for the synchronous and the asynchronous transport."""
 
 import math
 from dataclasses import dataclass
@@ -14,15 +14,16 @@ from holdfast.calls.classify import FailureKind, of_status
 from holdfast.calls.state import DependencyState
 
 EXTENSION = "holdfast"
-"""Where a request's own options are, among its extensions."""
+"""Key of a request's own options in its extensions."""
 MAX_RETRYABLE_BYTES = 65_536
-"""Bytes of an answer that may be repeated to read at once, so that its connection is not held while others wait."""
+"""Bytes to read of a response after which a retry may follow, so that its connection is free in the meantime."""
 READ_LATER = -1.0
+"""Instead of a number of bytes: the client reads the body, and the attempt none of it. Less than any size read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransportOptions:
-    """How a transport treats every request."""
+    """The options of a transport, for all its requests."""
 
     idempotency_key: bool
     propagate: bool
@@ -32,19 +33,19 @@ class TransportOptions:
 def call_options(
     *, idempotent: bool | None = None, operation: str | None = None, stream: bool | None = None
 ) -> dict[str, RequestOptions]:
-    """The extensions that ask for something for one request: `client.post(url, extensions=call_options(...))`."""
+    """Return httpx extensions with options for one request: `client.post(url, extensions=call_options(...))`."""
     return {EXTENSION: RequestOptions(idempotent=idempotent, operation=operation, stream=stream)}
 
 
 def refuse_retries(transport: object) -> None:
-    """Raise InvalidValue if a transport repeats requests by itself: attempts of two layers multiply."""
+    """Raise InvalidValue if a transport retries: attempts of two layers multiply."""
     retries = getattr(getattr(transport, "_pool", None), "_retries", 0)
     if retries:
         raise InvalidValue(f"the transport has retries={retries}: expected 0, because the dependency retries")
 
 
 class HttpxExchange:
-    """One request, which may take several attempts, and the answer that came last."""
+    """One request with its attempts, and the last response."""
 
     def __init__(self, dependency: DependencyState, request: httpx.Request, options: TransportOptions) -> None:
         self._dependency = dependency
@@ -57,13 +58,13 @@ class HttpxExchange:
         )
         self.request = request
         self.response: httpx.Response | None = None
-        """The answer as the client gets it."""
+        """The last response, which the client gets."""
         self._classified: httpx.Response | None = None
         self._attempt: Attempt | None = None
-        """The last one."""
+        """The last attempt."""
 
     def begin(self, attempt: Attempt, *, asynchronous: bool) -> tuple[httpx.Request, Progress]:
-        """The request as this attempt sends it: a copy, because the client goes on with the original."""
+        """Return a copy of the request for this attempt, and its progress. The client keeps using the original."""
         request, self._attempt = self.request, attempt
         asked, user_trace = request.extensions.get("timeout", {}), request.extensions.get("trace")
         progress = Progress(attempt, asked, is_cancellable=asynchronous, user_trace=user_trace)
@@ -80,7 +81,7 @@ class HttpxExchange:
         return sent, progress
 
     def bytes_to_read(self, attempt: Attempt, response: httpx.Response) -> float:
-        """Bytes of the body to read within the attempt; less than 0: all of it is read later, by the client."""
+        """Return the bytes of the body to read within the attempt: infinity for all, READ_LATER for none."""
         stream = self._request_options.stream
         if self._may_retry(attempt, response.status_code):
             return MAX_RETRYABLE_BYTES
@@ -90,33 +91,33 @@ class HttpxExchange:
         return math.inf if declared.isdecimal() and int(declared) <= self._options.max_buffered_bytes else READ_LATER
 
     def raise_for_status(self, response: httpx.Response) -> httpx.Response:
-        """Return a copy of the answer for `classify_result`; raise it here if its status is 4xx or 5xx."""
+        """Return a copy of the response for `classify_result`. Raise HTTPStatusError with it for 4xx and 5xx."""
         self._classified = classified = self._copy_for_classify(response)
         if response.status_code < 400:
             return classified
-        words = f"{self.request.method} answered {response.status_code}"
-        error = httpx.HTTPStatusError(words, request=self.request, response=classified)
+        message = f"{self.request.method} returned {response.status_code}"
+        error = httpx.HTTPStatusError(message, request=self.request, response=classified)
         classify_result = self._dependency.retry.classify_result
         error.holdfast_failure = None if classify_result is None else classify_result(classified)  # type: ignore[attr-defined]
         raise error
 
-    def is_answer(self, error: BaseException) -> bool:
-        """Return whether an error of `raise_for_status` only carries the answer."""
+    def carries_response(self, error: BaseException) -> bool:
+        """Return whether an error is that of `raise_for_status`, so that the client gets the response instead."""
         return isinstance(error, httpx.HTTPStatusError) and error.response is self._classified
 
     def translate(self, error: BaseException) -> BaseException:
-        """Return an error as httpx knows errors, if it is one of Holdfast's."""
+        """Return an error of Holdfast as an error of httpx, and other errors unchanged."""
         if not isinstance(error, CallError | EngineUnavailable):
             return error
         return to_httpx_error(error, is_queued=self._attempt is not None and self._attempt.is_queued)
 
     def get_response(self) -> httpx.Response:
-        """Return what the client gets."""
+        """Return the last response."""
         assert self.response is not None
         return self.response
 
     def _copy_for_classify(self, response: httpx.Response) -> httpx.Response:
-        """Return a copy for the classifiers, with its body if that was read: a client streams the original."""
+        """Return a copy with its body for the classifiers; without any, or an unread body, the response itself."""
         retry = self._dependency.retry
         if (retry.classify_result is None and retry.classify is None) or not isinstance(
             response.stream, httpx.ByteStream
@@ -133,7 +134,7 @@ class HttpxExchange:
         return classified
 
     def _may_retry(self, attempt: Attempt, status: int) -> bool:
-        """Whether another attempt may follow this status."""
+        """Return whether another attempt may follow a response with this status."""
         retry = self._dependency.retry
         if attempt.number >= retry.max_attempts:
             return False

@@ -1,10 +1,10 @@
-"""Gives back what an attempt that ended badly still holds in the connection pool of httpcore.
+"""A workaround for slots that httpcore's connection pool leaks when an attempt fails or is cancelled.
 
-httpcore loses such places for good (https://github.com/encode/httpcore/issues/1093): a request that is given up just
-when the pool has found a connection for it leaves one behind that is never opened, and one that is cancelled while its
-answer is being closed stays among the requests. Each takes one of `max_connections`, until every call waits in vain.
+httpcore leaks them (https://github.com/encode/httpcore/issues/1093) in two cases. A request that is abandoned just when
+the pool has assigned a connection leaves a connection that is never opened. A request that is cancelled while its
+response is being closed stays in the list of requests. Each leak takes one of `max_connections`, until all calls wait.
 
-There is no public way to do this. Only this module knows httpcore's insides; if they have changed, it only warns, once.
+There is no public API for it. Only this module uses httpcore's internals; if they change, it logs one warning.
 """
 
 # ruff: noqa: SLF001 - see above
@@ -21,12 +21,12 @@ _NEEDED = ("_requests", "_connections", "_assign_requests_to_connections", "_opt
 
 logger = logging.getLogger("holdfast.calls")
 _closing: set[asyncio.Task[None]] = set()
-"""The event loop itself does not keep its tasks."""
+"""References to running tasks, because the event loop keeps only weak ones."""
 _warned: set[str] = set()
 
 
 class PooledBody(httpx.AsyncByteStream):
-    """The body of an answer, on a connection that the pool gets back however closing it ends."""
+    """A response body whose connection returns to the pool even if closing it fails or is cancelled."""
 
     def __init__(self, stream: httpx.AsyncByteStream, transport: object, request: httpx.Request) -> None:
         self._stream = stream
@@ -43,23 +43,22 @@ class PooledBody(httpx.AsyncByteStream):
         is_returned = False
         try:
             await self._stream.aclose()
-            is_returned = (
-                self._is_complete
-            )  # one that broke off has closed itself, and may have been cancelled meanwhile
+            # An incomplete body has closed itself before, and may have been cancelled while doing so.
+            is_returned = self._is_complete
         finally:
             if not is_returned:
                 await free_connections_async(self._transport, self._request)
 
 
 def free_connections(transport: object, request: httpx.Request) -> None:
-    """Free the places of a request that is over, and of connections that nobody uses."""
+    """Release the pool slots of a finished request and of leaked connections."""
     for connection in _remove_connections(transport, request):
-        with suppress(Exception):  # what the attempt failed with is what counts
+        with suppress(Exception):  # it must not hide the error of the attempt
             connection.close()
 
 
 async def free_connections_async(transport: object, request: httpx.Request) -> None:
-    """The same in an event loop: the places are free at once, and no cancellation keeps connections from closing."""
+    """Release the pool slots immediately, and close the connections in a task that no cancellation interrupts."""
     connections = _remove_connections(transport, request)
     if connections:
         await asyncio.shield(_start_task(_close(connections)))
@@ -79,22 +78,22 @@ def _start_task(work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
 
 
 def _remove_connections(transport: object, request: httpx.Request) -> list[Any]:
-    """Connections to close, which are in the pool no more; those who wait have got their places."""
+    """Remove the request and leaked connections from the pool, assign waiting requests, and return what to close."""
     pool = _pool_of(transport)
     if pool is None:
         return []
     with pool._optional_thread_lock:
-        # The request that httpx makes for httpcore has the extensions of its own, the very mapping.
+        # httpx passes the mapping of its request's extensions on to httpcore's request, which identifies it.
         pool._requests = [held for held in pool._requests if held.request.extensions is not request.extensions]
         used = {id(held.connection) for held in pool._requests}
-        # A connection is at work for a request or idle: that of no request, and not idle, will never be either.
+        # A connection that is neither assigned to a request nor idle has leaked.
         lost = [it for it in pool._connections if id(it) not in used and not it.is_idle() and not it.is_closed()]
         pool._connections = [it for it in pool._connections if it not in lost]
         return [*lost, *pool._assign_requests_to_connections()]
 
 
 def _pool_of(transport: object) -> Any:
-    """The pool of one of httpx's own transports; None: it is another, or the pool is not as it was."""
+    """Return the pool of one of httpx's own transports, or None for another transport or an unknown kind of pool."""
     if not isinstance(transport, httpx.HTTPTransport | httpx.AsyncHTTPTransport):
         return None
     pool = getattr(transport, "_pool", None)
@@ -105,7 +104,7 @@ def _pool_of(transport: object) -> Any:
     if kind not in _warned:
         _warned.add(kind)
         logger.warning(
-            "the connection pool %s of httpx has no %s: places of attempts that are cut off may be lost",
+            "the connection pool %s of httpx has no %s: attempts that time out may leak its connections",
             kind,
             ", ".join(missing),
         )

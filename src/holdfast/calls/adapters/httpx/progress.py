@@ -1,4 +1,4 @@
-"""How far an attempt with httpx has come, as httpcore tells it; Holdfast's errors are errors of httpx as well."""
+"""The progress of an attempt, from httpcore's trace events, and Holdfast's errors as errors of httpx."""
 
 import math
 from collections.abc import Callable, Mapping, MutableMapping
@@ -20,33 +20,33 @@ from holdfast.calls.endpoints import NoEndpoint
 
 
 class _WithoutRequest:
-    """An error whose request is not known: httpx sets it, and does not get to see these errors being made."""
+    """A base for errors without a request: httpx sets it on errors it makes itself, but does not make these."""
 
     _request: Any = None
 
 
 class HttpxAttemptTimedOut(_WithoutRequest, AttemptTimedOut, httpx.ReadTimeout):
-    """One attempt took longer than it may; the server may have done the work all the same."""
+    """One attempt timed out. The server may have done the work anyway."""
 
 
 class HttpxConnectTimedOut(_WithoutRequest, ConnectTimedOut, httpx.ConnectTimeout):
-    """No connection came about in time; nothing was sent."""
+    """No connection was established in time. Nothing was sent."""
 
 
 class HttpxPoolTimedOut(_WithoutRequest, ConnectTimedOut, httpx.PoolTimeout):
-    """No connection of the pool was free in time; nothing was sent."""
+    """No connection of the pool was free in time. Nothing was sent."""
 
 
 class HttpxDeadlineExceeded(_WithoutRequest, DeadlineExceeded, httpx.ReadTimeout):
-    """The time for the whole of it is over."""
+    """The deadline of the call has passed."""
 
 
 class HttpxRetryAfterTooLong(_WithoutRequest, RetryAfterTooLong, httpx.TransportError):
-    """The server asked every caller to wait, and longer than there is time."""
+    """Retry-After, with scope `all`, ends past the deadline."""
 
 
 class HttpxLimitReached(_WithoutRequest, LimitReached, httpx.TransportError):
-    """As many calls to the dependency as may be are under way."""
+    """The limit of concurrent calls to the dependency is reached."""
 
 
 class HttpxNoEndpoint(_WithoutRequest, NoEndpoint, httpx.ConnectError):
@@ -65,21 +65,21 @@ _QUEUED_ERROR_PAIRS = ((ConnectTimedOut, HttpxPoolTimedOut), *_ERROR_PAIRS)
 
 
 def to_httpx_error(error: HoldfastError, *, is_queued: bool = False) -> HoldfastError:
-    """Return the error as its counterpart in httpx, if there is one. `is_queued`: it waited for a free connection."""
+    """Return the error as one of httpx, or unchanged without a counterpart. `is_queued`: it waited for the pool."""
     if isinstance(error, httpx.HTTPError):
         return error
     return translate_error(error, _QUEUED_ERROR_PAIRS if is_queued else _ERROR_PAIRS) or error
 
 
 Trace = Callable[[str, MutableMapping[str, Any]], Any]
-"""The extension of httpcore that is told of each step."""
+"""A callback for httpcore's trace events."""
 
 POOL_SHARE = 0.9
-"""Of an attempt's time, to wait for the pool: less than all, as a timeout of the pool proves that nothing was sent."""
+"""Fraction of an attempt's timeout to wait for the pool. A pool timeout must come first: it proves nothing was sent."""
 DEFAULT = httpx.Timeout(5.0).as_dict()
-"""https://www.python-httpx.org/advanced/timeouts/. Nobody chose it, and it would undercut the dependency's own."""
+"""httpx's default: https://www.python-httpx.org/advanced/timeouts/. It must not undercut the dependency's timeouts."""
 
-# https://www.encode.io/httpcore/extensions/#trace, without the name of the module in front.
+# https://www.encode.io/httpcore/extensions/#trace, without the module prefix.
 _CONNECT_STEPS = frozenset({"connect_tcp.started", "connect_unix_socket.started", "start_tls.started"})
 _FIRST_REQUEST_STEP = "send_request_headers.started"
 _REQUEST_STEPS = frozenset(
@@ -93,12 +93,11 @@ _REQUEST_STEPS = frozenset(
 
 
 class Progress:
-    """Follows one attempt: tells it when a connection is set up, and keeps httpx's timeouts within its time.
+    """The progress of one attempt. Reports the connection set-up to it, and adjusts httpx's timeouts to its own.
 
-    httpcore reads the timeouts anew before each step, out of the mapping that is changed here. With `is_cancellable`,
-    the event loop ends the attempt in time, and reading and writing keep the timeouts of the client. `user_trace` is
-    told
-    of each step as well. Waiting for a connection may take as long as an attempt, whose time begins after that.
+    httpcore reads the timeouts before each step from the mapping that is changed here. With `is_cancellable`, the event
+    loop cancels the attempt on timeout, and reads and writes keep the client's timeouts. `user_trace` gets each event
+    as well. Waiting for a connection may take as long as an attempt, whose timeout starts after that.
     """
 
     def __init__(
@@ -117,9 +116,9 @@ class Progress:
         self._is_cancellable = is_cancellable
         self._is_default = client_timeouts == DEFAULT
         self.has_begun = False
-        """Whether a request has begun to be sent."""
+        """Whether sending has begun."""
         self.is_whole_call = False
-        """Whether what is read now may take as long as the whole call, and not only as the attempt."""
+        """Whether the call's deadline applies instead of the attempt's timeout."""
         self.timeouts: dict[str, float | None] = {
             **client_timeouts,
             "pool": self._bounded_timeout("pool", POOL_SHARE * attempt.timeout),
@@ -128,17 +127,17 @@ class Progress:
 
     @property
     def left(self) -> float:
-        """Seconds for what is being done now."""
+        """Seconds left for the attempt, or for the call if `is_whole_call`."""
         return self._attempt.call_timeout if self.is_whole_call else self._attempt.timeout
 
     def on_step(self, name: str, about: MutableMapping[str, Any]) -> None:
-        """Take notice of a step, such as `connection.connect_tcp.started`."""
+        """Handle a trace event, such as `connection.connect_tcp.started`."""
         self._update(name.partition(".")[2], about)
         if self._user_trace is not None:
             self._user_trace(name, about)
 
     async def on_step_async(self, name: str, about: MutableMapping[str, Any]) -> None:
-        """Take notice of a step in an event loop, where a set-up may be cancelled: httpcore leaves the socket open."""
+        """Handle a trace event in an event loop. Close the socket of a cancelled set-up, which httpcore leaves open."""
         step = name.partition(".")[2]
         self._update(step, about)
         if step == "connect_tcp.complete":
@@ -152,7 +151,7 @@ class Progress:
         attempt = self._attempt
         if step in _CONNECT_STEPS:
             attempt.begin_connect()
-            # What httpcore tells is what it is about to call with: so TCP and TLS together keep within the time.
+            # httpcore passes its arguments for the step. Shortening the timeout bounds TCP and TLS together.
             about["timeout"] = shorter_timeout(about.get("timeout"), attempt.timeout)
         elif step in _REQUEST_STEPS:
             if step == _FIRST_REQUEST_STEP:
@@ -165,22 +164,22 @@ class Progress:
                 )
 
     def check(self) -> None:
-        """Raise if the time is over."""
+        """Raise the timeout error if no time is left."""
         if self.left <= 0:
             raise self.timeout_error()
 
     def timeout_error(self) -> HoldfastError:
-        """Return what to raise when the time is over."""
+        """Return the error to raise when no time is left."""
         return to_httpx_error(late_answer_error(self._attempt) if self.is_whole_call else self._attempt.timeout_error())
 
     def raise_translated(self, error: BaseException) -> None:
-        """Raise our own error in place of a timeout of httpx, if it was ours and not the client's."""
+        """Raise Holdfast's error instead of a timeout of httpx, if the timeout was Holdfast's and not the client's."""
         ours = self.translate_timeout(error) if isinstance(error, httpx.TimeoutException) else error
         if ours is not error:
             raise ours from error
 
     def translate_timeout(self, error: httpx.TimeoutException) -> Exception:
-        """Return what to raise in place of a timeout of httpx: the error itself if it was the client's own."""
+        """Return the error to raise for a timeout of httpx: `error` itself if the timeout was the client's."""
         if isinstance(error, HoldfastError):
             return error
         attempt, name = self._attempt, self._attempt.dependency.name
@@ -198,14 +197,14 @@ class Progress:
         return self.timeout_error()
 
     def mark_unsent(self) -> None:
-        """Note that nothing was sent, if it never had a connection. Only for transports that tell their steps."""
+        """Mark an attempt that never had a connection as unsent. Only for transports that emit trace events."""
         attempt = self._attempt
         if not self.has_begun and attempt.connecting_since is None:
             attempt.is_queued = True
             attempt.setup_seconds = attempt.dependency.runtime.monotonic() - self._began
 
     def _client_timeout(self, phase: str, left: float) -> float | None:
-        """The client's own timeout; none if it is only the default, and there is another bound."""
+        """Return the client's timeout; None if it is httpx's default and another bound applies."""
         return None if self._is_default and left < math.inf else self._client_timeouts.get(phase)
 
     def _bounded_timeout(self, phase: str, left: float) -> float | None:

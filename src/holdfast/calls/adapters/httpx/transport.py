@@ -1,4 +1,4 @@
-"""The two transports: thin drivers over an `HttpxExchange`."""
+"""The two transports, thin drivers over `HttpxExchange`."""
 
 import asyncio
 from concurrent.futures import ThreadPoolExecutor
@@ -51,14 +51,14 @@ def _build_request(request: httpx.Request, progress: Progress, trace: Trace) -> 
 
 
 MAX_BUFFERED_BYTES = 1_048_576
-"""Bytes; a body that says that it is no longer is read within the attempt: about what one may well read into memory."""
+"""A body with at most this `content-length` is read within the attempt: an acceptable amount of memory."""
 
 
 Inner = TypeVar("Inner", httpx.BaseTransport, httpx.AsyncBaseTransport)
 
 
 class _Transport(Generic[Inner]):
-    """What both transports are made of: a dependency, and the transport of httpx that sends for it."""
+    """The base of both transports: a dependency, and the transport of httpx that sends its requests."""
 
     _default: type[Inner]
 
@@ -81,31 +81,30 @@ class _Transport(Generic[Inner]):
 
 
 class HoldfastTransport(_Transport[httpx.BaseTransport], httpx.BaseTransport):
-    """Makes a synchronous httpx client call as a dependency says.
+    """A transport that gives the requests of a synchronous client a dependency's timeouts, retries and budget.
 
-    GET, HEAD, OPTIONS, TRACE, PUT and DELETE are repeated; others only if nothing was sent, unless the request's
-    extensions contain `call_options(idempotent=True)`, or `idempotency_key` says that the server knows that header. A
-    body that is an iterator or a file is sent once. Each redirect is a call of its own.
+    GET, HEAD, OPTIONS, TRACE, PUT and DELETE are retried. Other methods are retried only if nothing was sent, unless
+    the request has `extensions=call_options(idempotent=True)`, or if the server honours the header that
+    `idempotency_key=True` sends. An iterator or a file as body is sent once. Each redirect is a separate call.
 
-    An answer of 4xx or 5xx is judged as the dependency judges failures; the last one is returned as any other answer.
-    `propagate=False` does not send the deadline and the retry owner along, for servers of others. Endpoints of the
+    The dependency classifies 4xx and 5xx responses as failures; the caller gets the last one as an ordinary response.
+    `propagate=False` does not send the deadline and the retry owner: use it for third-party services. Endpoints of the
     dependency replace scheme, host and port of *every* URL: mount the transport for the service's own name
-    (`mounts={"all://pricing": ...}`), so that a redirect elsewhere goes elsewhere.
+    (`mounts={"all://pricing": ...}`), so that redirects to other hosts are not affected.
 
-    The attempt's time covers sending, waiting for the answer, and bodies of at most `max_buffered_bytes` bytes by
-    their headers: one that breaks off is repeated. Others are handed over as they come, and only the deadline of the
-    call bounds them.
-    Waiting for a connection of the pool and setting one up count apart: the attempt's time begins after that.
+    The attempt's timeout covers sending, waiting for the response, and bodies with a `content-length` of at most
+    `max_buffered_bytes`: a body that breaks off is retried. The caller reads other bodies later, and only the call's
+    deadline applies. Waiting for a connection and its set-up come before the attempt's timeout starts.
 
-    Of the client's timeouts and Holdfast's, the shorter counts. Only httpx's default, 5 seconds for each of the four,
-    is taken as not set where the dependency has a bound, because nobody chose it; if you want it, say 4.99. Holdfast's
-    are raised as `HttpxAttemptTimedOut` and its like, the client's as httpx raises them. `Retry.classify_result` and
-    `Retry.classify` see the body of an answer if the attempt covers it.
+    The shorter of the client's and Holdfast's timeouts applies. httpx's default, 5 seconds for each of the four, counts
+    as not set if the dependency has a bound; if you want it, set 4.99. Holdfast's timeouts raise `HttpxAttemptTimedOut`
+    and similar errors, the client's raise the errors of httpx. `Retry.classify_result` and `Retry.classify` see the
+    body of a response if the attempt covers it.
 
-    Not covered, because a synchronous client cannot be interrupted: a look-up in DNS; headers, or a large body that is
-    sent, which move on by a byte now and then: only each read and write is bounded, and each chunk of the answer. A
-    body may take up to twice the time that was left when it began, because httpcore takes the timeout of its reads
-    then, once. Retries of the inner transport must be off. Thread-safe.
+    Not covered, because a synchronous client cannot be interrupted: a DNS look-up; headers, or a large request body,
+    that are transferred byte by byte. Only each read, each write and each chunk of the response has a timeout. A body
+    may take up to twice the time that was left when it began, because httpcore reads its timeout only then. Retries of
+    the inner transport must be off. Thread-safe.
     """
 
     _default = httpx.HTTPTransport
@@ -115,18 +114,18 @@ class HoldfastTransport(_Transport[httpx.BaseTransport], httpx.BaseTransport):
         plan = exchange.plan
         try:
             self._dependency.run(self._attempt, exchange, idempotent=plan.idempotent, operation=plan.operation)
-        except BaseException as error:  # noqa: BLE001 - raised, unless it is the answer
-            if not exchange.is_answer(error):
+        except BaseException as error:  # noqa: BLE001 - raised, unless it carries the response
+            if not exchange.carries_response(error):
                 _close(exchange)
-                raise exchange.translate(error)  # noqa: B904 - it has the cause that the error has
+                raise exchange.translate(error)  # noqa: B904 - it copies the cause
         return exchange.get_response()
 
     def warm_up(self, url: str | httpx.URL, connections: int = 1, *, method: str = "HEAD") -> int:
-        """Open connections, TLS included, before there is traffic; return how many are ready.
+        """Open connections, including TLS, before there is traffic. Return the number that is ready.
 
-        Each sends a request that must have no effects; any answer will do. Together they take no longer than the
-        connect timeout. Raise the first error if none is ready. The pool of the inner transport must be as large
-        (`max_keepalive_connections`) and keep them (`keepalive_expiry`). Warm up each endpoint by itself.
+        Each connection sends a request that must have no side effects; any response will do. All of them together take
+        at most the connect timeout. Raise the first error if none is ready. The pool of the inner transport must be
+        large enough (`max_keepalive_connections`) and keep them (`keepalive_expiry`). Warm up each endpoint separately.
         """
         check_connections(connections)
         request, dependency, transport = _warm_up_request(method, url), self._state, self._transport
@@ -135,7 +134,7 @@ class HoldfastTransport(_Transport[httpx.BaseTransport], httpx.BaseTransport):
             sent = _build_request(request, progress, progress.on_step)
             try:
                 return transport.handle_request(sent)
-            except Exception as error:  # noqa: BLE001 - told when all are back
+            except Exception as error:  # noqa: BLE001 - count_ready raises it
                 free_connections(transport, sent)
                 return error
 
@@ -171,10 +170,10 @@ class HoldfastTransport(_Transport[httpx.BaseTransport], httpx.BaseTransport):
 
 
 class AsyncHoldfastTransport(_Transport[httpx.AsyncBaseTransport], httpx.AsyncBaseTransport):
-    """Makes an asynchronous httpx client call as a dependency says: all that `HoldfastTransport` does, in asyncio.
+    """A HoldfastTransport for asynchronous clients, in asyncio.
 
-    Everything is covered: an attempt that takes too long is cancelled, whatever it waits for, and its connection is
-    closed. So is waiting for the next chunk of a body that is handed over, when the call's deadline has passed.
+    It covers everything: an attempt that times out is cancelled, and its connection closed. Waiting for the next chunk
+    of a body that the caller reads later ends at the call's deadline.
     """
 
     _default = httpx.AsyncHTTPTransport
@@ -184,10 +183,10 @@ class AsyncHoldfastTransport(_Transport[httpx.AsyncBaseTransport], httpx.AsyncBa
         run, plan = self._dependency.run_async, exchange.plan
         try:
             await run(self._attempt, exchange, idempotent=plan.idempotent, operation=plan.operation)
-        except BaseException as error:  # noqa: BLE001 - raised, unless it is the answer
-            if not exchange.is_answer(error):
+        except BaseException as error:  # noqa: BLE001 - raised, unless it carries the response
+            if not exchange.carries_response(error):
                 await _close_async(exchange)
-                raise exchange.translate(error)  # noqa: B904 - it has the cause that the error has
+                raise exchange.translate(error)  # noqa: B904 - it copies the cause
         return exchange.get_response()
 
     async def warm_up(self, url: str | httpx.URL, connections: int = 1, *, method: str = "HEAD") -> int:
@@ -254,7 +253,7 @@ class AsyncHoldfastTransport(_Transport[httpx.AsyncBaseTransport], httpx.AsyncBa
 
 
 def _close(exchange: HttpxExchange) -> None:
-    """An answer that nobody will read."""
+    """Close the last response, which the client will not read."""
     response, exchange.response = exchange.response, None
     if response is not None:
         response.close()

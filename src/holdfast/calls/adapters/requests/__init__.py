@@ -1,4 +1,4 @@
-"""requests sessions that call as a Dependency says: `session.mount("https://pricing", HoldfastAdapter(pricing))`.
+"""An adapter for requests sessions: `session.mount("https://pricing", HoldfastAdapter(pricing))`.
 
 Every request becomes one call of the dependency, as with httpx. Start reading at `adapter.py`.
 """

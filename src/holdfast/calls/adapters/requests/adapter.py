@@ -26,7 +26,7 @@ from holdfast.calls.state import DependencyState
 
 @dataclass(slots=True, kw_only=True)
 class RequestsExchange:
-    """One request, which may take several attempts, and the answer that came last."""
+    """One request with its attempts, and the last response."""
 
     dependency: DependencyState
     request: requests.PreparedRequest
@@ -34,13 +34,13 @@ class RequestsExchange:
     propagate: bool
     stream: bool
     timeout: Any
-    """As the session has it: None, seconds, a pair of them, or urllib3's Timeout."""
+    """The session's timeout: None, seconds, a pair (connect, read), or urllib3's Timeout."""
     send: Callable[[requests.PreparedRequest, Any], requests.Response]
-    """Sends one request once, with such a timeout."""
+    """Sends a request once, with such a timeout."""
     response: requests.Response | None = None
 
     def attempt(self) -> requests.Response:
-        """Make one attempt. Raises an answer that is a failure, so that the dependency understands it as such."""
+        """Make one attempt. Raise HTTPError for a response of 4xx or 5xx, so that the dependency classifies it."""
         self.close()
         attempt = current_attempt()
         try:
@@ -52,19 +52,19 @@ class RequestsExchange:
         classify_result = self.dependency.retry.classify_result
         if response.status_code < 400 or (classify_result is not None and classify_result(response) is not None):
             return response
-        words = f"{self.request.method} answered {response.status_code}"
-        raise exceptions.HTTPError(words, request=self.request, response=response)
+        message = f"{self.request.method} returned {response.status_code}"
+        raise exceptions.HTTPError(message, request=self.request, response=response)
 
     def close(self) -> None:
-        """Close the answer that nobody will read."""
+        """Close the last response, which the caller will not read."""
         response, self.response = self.response, None
         if response is not None:
             response.close()
 
     def _send_attempt(self, attempt: Attempt) -> requests.Response:
-        """Send the request, and get the answer: all of it, unless it is streamed."""
+        """Send the request and return the response, with its body unless it is streamed."""
         response = self.send(self._build_request(attempt), self._build_timeout(attempt))
-        # What asks for more in its name, such as a digest authentication, begins with the original.
+        # Hooks that send a follow-up request, such as digest authentication, must start from the original.
         response.request, response.url = self.request, str(self.request.url)
         read_timeout = self._read_timeout()
         if self.stream:
@@ -75,7 +75,7 @@ class RequestsExchange:
         return response
 
     def _build_request(self, attempt: Attempt) -> requests.PreparedRequest:
-        """The request as this attempt sends it: a copy, because the session goes on with the original."""
+        """Return a copy of the request for this attempt. The session continues to use the original."""
         request = self.request.copy()
         url = requests.compat.urlsplit(str(request.url))
         if self.dependency.endpoints is not None:
@@ -87,28 +87,28 @@ class RequestsExchange:
         return request
 
     def _build_timeout(self, attempt: Attempt) -> Any:
-        """Return the timeouts for connecting and reading; the connection alone bounds those of urllib3's kind."""
+        """Return the timeouts for connecting and reading. The connection itself shortens those of a urllib3 Timeout."""
         if isinstance(self.timeout, Timeout):
             return self.timeout
         connect, read = self.timeout if isinstance(self.timeout, tuple) else (self.timeout, self.timeout)
-        # Not `attempt.timeout`, of which a moment has passed: if there is a connection to be set up, it begins anew.
+        # Not `attempt.timeout`, part of which has passed: it starts again after a connection set-up.
         return shorter_timeout(connect, attempt.connect_timeout), shorter_timeout(
             read, min(self.dependency.timeout, attempt.call_timeout)
         )
 
     def _read_timeout(self) -> float | None:
-        """Seconds that the session lets a read take; None: as long as it takes."""
-        asked = self.timeout
-        if isinstance(asked, Timeout):
-            begun = asked.clone()
-            begun.start_connect()  # else it does not tell what its total leaves for reading
+        """Return the session's timeout for a read in seconds, or None for no timeout."""
+        if isinstance(self.timeout, Timeout):
+            begun = self.timeout.clone()
+            begun.start_connect()  # needed to know how much of its total is left for reading
             return begun.read_timeout
-        read: float | None = asked[1] if isinstance(asked, tuple) else asked
+        read: float | None
+        _connect, read = self.timeout if isinstance(self.timeout, tuple) else (None, self.timeout)
         return read
 
 
 def _is_timeout(error: exceptions.RequestException) -> bool:
-    """Whether a read or a write took too long; urllib3 says of writes that the connection is broken."""
+    """Return whether a read or write timed out. urllib3 reports a write timeout as a broken connection."""
     if isinstance(error, exceptions.ReadTimeout):
         return True
     reason = error.args[0] if error.args else None
@@ -120,7 +120,7 @@ _REQUEST_OPTIONS: ContextVar[RequestOptions] = ContextVar("holdfast.calls.adapte
 
 @contextmanager
 def call_options(*, idempotent: bool | None = None, operation: str | None = None) -> Iterator[None]:
-    """Set options for the requests inside of the `with` block, because a request has no field for them."""
+    """Set options for the requests inside the `with` block. requests has no field for them in a request."""
     token = _REQUEST_OPTIONS.set(RequestOptions(idempotent=idempotent, operation=operation))
     try:
         yield
@@ -129,25 +129,25 @@ def call_options(*, idempotent: bool | None = None, operation: str | None = None
 
 
 class HoldfastAdapter(HTTPAdapter):
-    """Makes a requests session call as a dependency says.
+    """An adapter that gives the requests of a session a dependency's timeouts, retries and budget.
 
-    GET, HEAD, OPTIONS, TRACE, PUT and DELETE are repeated; others only if nothing was sent, unless they are made
-    `with call_options(idempotent=True)`, or `idempotency_key` says that the server knows that header. A body that is an
-    iterator is sent once; a file is wound back. Each redirect is a call of its own.
+    GET, HEAD, OPTIONS, TRACE, PUT and DELETE are retried. Other methods are retried only if nothing was sent, unless
+    made `with call_options(idempotent=True)`, or if the server honours the header that `idempotency_key=True` sends. An
+    iterator as body is sent once; a file is rewound. Each redirect is a separate call.
 
-    An answer of 4xx or 5xx is judged as the dependency judges failures; the last one is returned as any other answer.
-    `propagate=False` does not send the deadline and the retry owner along, for servers of others. Endpoints of the
+    The dependency classifies 4xx and 5xx responses as failures; the caller gets the last one as an ordinary response.
+    `propagate=False` does not send the deadline and the retry owner: use it for third-party services. Endpoints of the
     dependency replace scheme, host and port of every URL that the adapter is mounted for.
 
-    The attempt's time covers sending, waiting for the answer, and its body: one that breaks off is repeated. With
-    `stream=True` the body is handed over as it comes, and only the deadline of the call bounds it. Set-up of a
-    connection counts apart. Of the session's timeouts and Holdfast's, the shorter counts: Holdfast's are raised as
-    `RequestsAttemptTimedOut` or `RequestsDeadlineExceeded`, the session's as requests raises them.
+    The attempt's timeout covers sending, waiting for the response, and its body: a body that breaks off is retried.
+    With `stream=True`, the caller reads the body later, and only the call's deadline applies. A connection set-up has
+    its own timeout. The shorter of the session's and Holdfast's timeouts applies: Holdfast's raise
+    `RequestsAttemptTimedOut` or `RequestsDeadlineExceeded`, the session's raise the errors of requests.
 
-    Not covered, because it cannot be interrupted: a look-up in DNS; headers, or a large body that is sent, which move
-    on by a byte now and then: only each read and write is bounded, and each chunk of the answer. With `stream=True`
-    that holds for `iter_content`; each read of `raw` may take what was left of the call when the answer began.
-    Connections through a SOCKS proxy are not measured. Retries of urllib3 must be off. As thread-safe as the session.
+    Not covered, because it cannot be interrupted: a DNS look-up; headers, or a large request body, that are transferred
+    byte by byte. Only each read, each write and each chunk of the response has a timeout. With `stream=True`, the
+    deadline applies to `iter_content`; each read of `raw` may take the time that was left when the response began.
+    Connections through a SOCKS proxy are not measured. urllib3's retries must be off. As thread-safe as the session.
     """
 
     def __init__(
@@ -162,7 +162,7 @@ class HoldfastAdapter(HTTPAdapter):
         max_retries: int = 0,
     ) -> None:
         self._state = state_of(dependency)
-        if max_retries != 0:  # urllib3's Retry(0) as well: it may be told of statuses and redirects
+        if max_retries != 0:  # refuses urllib3's Retry(0) as well, which may handle statuses and redirects
             raise InvalidValue(f"max_retries is {max_retries!r}: expected 0, because the dependency retries")
         self._dependency = dependency
         self._idempotency_key = idempotency_key
@@ -180,7 +180,7 @@ class HoldfastAdapter(HTTPAdapter):
             manager.pool_classes_by_scheme = POOLS
         return manager
 
-    def send(  # noqa: PLR0917 - as requests calls it
+    def send(  # noqa: PLR0917 - the signature of requests
         self,
         request: requests.PreparedRequest,
         stream: bool = False,
@@ -210,7 +210,7 @@ class HoldfastAdapter(HTTPAdapter):
                 return response
             exchange.close()
             if isinstance(error, CallError | EngineUnavailable):
-                raise to_requests_error(error)  # noqa: B904 - it has the cause that the error has
+                raise to_requests_error(error)  # noqa: B904 - it copies the cause
             raise
 
     def warm_up(
@@ -223,11 +223,11 @@ class HoldfastAdapter(HTTPAdapter):
         cert: Any = None,
         proxies: Any = None,
     ) -> int:
-        """Open connections, TLS included, before there is traffic; return how many are ready.
+        """Open connections, including TLS, before there is traffic. Return the number that is ready.
 
-        Each sends a request that must have no effects; any answer will do. Together they take no longer than the
-        connect timeout. Raise the first error if none is ready. `verify`, `cert` and `proxies` must be those of the
-        session, else its requests do not find the connections. Warm up each endpoint by itself.
+        Each connection sends a request that must have no side effects; any response will do. All of them together take
+        at most the connect timeout. Raise the first error if none is ready. `verify`, `cert` and `proxies` must be the
+        session's; otherwise its requests do not use these connections. Warm up each endpoint separately.
         """
         rules.check_connections(connections)
         if connections > self._max_kept:
@@ -243,12 +243,12 @@ class HoldfastAdapter(HTTPAdapter):
             try:
                 timeout = (shorter_timeout(None, attempt.connect_timeout), shorter_timeout(None, attempt.timeout))
                 return self._send_once(prepared, timeout=timeout, verify=verify, cert=cert, proxies=proxies)
-            except Exception as error:  # noqa: BLE001 - told when all are back
+            except Exception as error:  # noqa: BLE001 - count_ready raises it
                 return error
             finally:
                 SCOPE.reset(token)
 
-        # All answers are held until the last has come: else one connection might serve them all.
+        # Keep all responses open until the last has come. Otherwise one connection might serve several of them.
         with ThreadPoolExecutor(connections, thread_name_prefix="holdfast-warm-up") as threads:
             opened = list(threads.map(open_one, range(connections)))
         return rules.count_ready(url, [it if isinstance(it, Exception) else _finish(it) for it in opened])
@@ -260,11 +260,11 @@ class HoldfastAdapter(HTTPAdapter):
             raise exceptions.ConnectTimeout(error, request=request) from error
 
     def __getstate__(self) -> NoReturn:
-        raise InvalidValue("an adapter of Holdfast cannot be pickled: what its dependency knows is this process's")
+        raise InvalidValue("HoldfastAdapter cannot be pickled: make one in each process, with a dependency of its own")
 
 
 class _WarmUpAttempt(Attempt, eq=False):
-    """The set-up of a connection before there is traffic: it may take as long as connections may, answer included."""
+    """The warm-up of a connection. The connect timeout applies to all of it, including the response."""
 
     @property
     def timeout(self) -> float:
@@ -273,7 +273,7 @@ class _WarmUpAttempt(Attempt, eq=False):
 
 def _finish(response: requests.Response) -> bool | Exception:
     try:
-        response.content  # noqa: B018 - reads it, and frees the connection
+        response.content  # noqa: B018 - reads the body, which frees the connection
     except exceptions.RequestException as error:
         return error
     finally:

@@ -1,4 +1,4 @@
-"""Bodies of requests and responses within an attempt; Holdfast's errors are errors of requests as well."""
+"""Bodies of requests and responses, and Holdfast's errors as errors of requests."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,26 +15,26 @@ from holdfast.calls.endpoints import NoEndpoint
 
 
 class _WithoutRequest:
-    """An error whose request is not known: requests sets it, and does not get to see these errors being made."""
+    """A base for errors without a request: requests sets it on errors it makes itself, but does not make these."""
 
     request: Any = None
     response: Any = None
 
 
 class RequestsAttemptTimedOut(_WithoutRequest, AttemptTimedOut, exceptions.ReadTimeout):
-    """One attempt took longer than it may; the server may have done the work all the same."""
+    """One attempt timed out. The server may have done the work anyway."""
 
 
 class RequestsDeadlineExceeded(_WithoutRequest, DeadlineExceeded, exceptions.ReadTimeout):
-    """The time for the whole of it is over."""
+    """The deadline of the call has passed."""
 
 
 class RequestsRetryAfterTooLong(_WithoutRequest, RetryAfterTooLong, exceptions.RequestException):
-    """The server asked every caller to wait, and longer than there is time."""
+    """Retry-After, with scope `all`, ends past the deadline."""
 
 
 class RequestsLimitReached(_WithoutRequest, LimitReached, exceptions.RequestException):
-    """As many calls to the dependency as may be are under way."""
+    """The limit of concurrent calls to the dependency is reached."""
 
 
 class RequestsNoEndpoint(_WithoutRequest, NoEndpoint, exceptions.ConnectionError):
@@ -51,7 +51,7 @@ _ERROR_PAIRS: ErrorPairs = (
 
 
 def to_requests_error(error: HoldfastError) -> HoldfastError:
-    """The same error, which is also one of requests; as it is if it is that already, or has no counterpart there."""
+    """Return the error as a RequestException, or unchanged if it is one or has no counterpart."""
     if isinstance(error, exceptions.RequestException):
         return error
     return translate_error(error, _ERROR_PAIRS) or error
@@ -61,12 +61,12 @@ CHUNK = 65_536
 
 
 def is_repeatable(request: requests.PreparedRequest) -> bool:
-    """Whether the body can be sent twice: bytes, or a file that can be wound back; not an iterator."""
+    """Return whether the body can be sent twice: bytes, or a file that can be rewound, but not an iterator."""
     return request.body is None or isinstance(request.body, bytes | bytearray | str) or _is_file(request)
 
 
 def rewind(request: requests.PreparedRequest) -> None:
-    """Begin a file again, where it stood when the request was made."""
+    """Rewind a file to its position when the request was made. Do nothing for other bodies."""
     if _is_file(request):
         requests.utils.rewind_body(request)
 
@@ -76,7 +76,7 @@ def _is_file(request: requests.PreparedRequest) -> bool:
 
 
 def read_body(response: requests.Response, attempt: Attempt, read_timeout: float | None) -> None:
-    """Read the body within the attempt, each read within `read_timeout` seconds."""
+    """Read the body. The attempt's timeout applies to all of it, `read_timeout` in seconds to each read."""
     chunks = []
     while True:
         set_read_timeout(response.raw, shorter_timeout(read_timeout, attempt.timeout))
@@ -86,7 +86,7 @@ def read_body(response: requests.Response, attempt: Attempt, read_timeout: float
         chunks.append(chunk)
         if attempt.timeout <= 0:
             raise to_requests_error(attempt.timeout_error())
-    response._content = b"".join(chunks)  # noqa: SLF001 - where `content` looks; there is no other way in
+    response._content = b"".join(chunks)  # noqa: SLF001 - read by `content`; there is no public setter
     response._content_consumed = True  # type: ignore[attr-defined] # noqa: SLF001
     response.raw.release_conn()
 
@@ -106,21 +106,20 @@ def _read(response: requests.Response) -> bytes:
 
 
 class BoundedResponse(requests.Response):
-    """An answer whose body is handed over as it comes: the call's deadline bounds it, the attempt's time does not."""
+    """A response whose body the caller streams. The call's deadline applies to it, the attempt's timeout does not."""
 
     _attempt: Attempt | None = None
     _read_timeout: float | None = None
-    """Seconds that the session lets a read take; None: as long as it takes."""
+    """The session's timeout for each read, in seconds; None for no timeout."""
 
     @classmethod
     def of(cls, response: requests.Response, attempt: Attempt, read_timeout: float | None) -> "BoundedResponse":
-        """The same answer, bounded by the call that an attempt belongs to."""
+        """Return a copy of `response` with the deadline of the attempt's call."""
         bounded = cls()
         bounded.__dict__.update(response.__dict__)
         bounded._attempt, bounded._read_timeout = attempt, read_timeout
-        set_read_timeout(
-            bounded.raw, shorter_timeout(read_timeout, attempt.call_timeout)
-        )  # for those who read from `raw`
+        # For callers that read from `raw`.
+        set_read_timeout(bounded.raw, shorter_timeout(read_timeout, attempt.call_timeout))
         return bounded
 
     def iter_content(self, chunk_size: int | None = 1, decode_unicode: bool = False) -> Iterator[Any]:

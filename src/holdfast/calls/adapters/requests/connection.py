@@ -1,4 +1,4 @@
-"""Connections of urllib3 that tell the attempt when they are set up, and keep within its time."""
+"""urllib3 connections that report their set-up to the attempt, and observe its timeout."""
 
 import http.client
 import ssl
@@ -14,13 +14,13 @@ from holdfast.calls.context import current_scope
 
 
 def find_attempt() -> Attempt | None:
-    """The attempt that this thread makes now, if it makes one."""
+    """Return the current attempt, or None outside of one."""
     scope = current_scope()
     return scope if isinstance(scope, Attempt) else None
 
 
 def set_read_timeout(answer: Any, seconds: float | None) -> None:
-    """Bound each further read of an answer, if it still has a socket, as `botocore.compat.set_socket_timeout` does."""
+    """Set the timeout of further reads, if the response still has a socket. As `botocore.compat.set_socket_timeout`."""
     file = getattr(getattr(answer, "_fp", None), "fp", None)
     found = getattr(getattr(file, "raw", None), "_sock", None)
     if found is not None:
@@ -28,7 +28,7 @@ def set_read_timeout(answer: Any, seconds: float | None) -> None:
 
 
 class LineReader:
-    """What an answer is read from, which remembers whether it came to an end instead of to the next line."""
+    """A file wrapper that records whether the end was reached instead of another line."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -44,7 +44,7 @@ class LineReader:
 
 
 class CompleteResponse(http.client.HTTPResponse):
-    """Refuses an answer that ends among its headers; the standard library takes that for a good one without a body."""
+    """A response that raises if it ends within its headers. The standard library takes it for one without a body."""
 
     def begin(self) -> None:
         if self.headers is not None:
@@ -58,11 +58,11 @@ class CompleteResponse(http.client.HTTPResponse):
             if self.fp is lines:
                 self.fp = file
         if lines.has_ended:
-            raise http.client.RemoteDisconnected("the connection was closed in the middle of the headers")
+            raise http.client.RemoteDisconnected("the server closed the connection in the middle of the headers")
 
 
 class MeasuredConnection(HTTPConnection):
-    """A connection whose set-up counts apart from the attempt, TLS included."""
+    """A connection whose set-up, including TLS, is timed separately from the attempt."""
 
     response_class = CompleteResponse
 
@@ -81,7 +81,7 @@ class MeasuredConnection(HTTPConnection):
         made = super()._new_conn()
         attempt = find_attempt()
         if attempt is not None:
-            made.settimeout(shorter_timeout(self.timeout, attempt.timeout))  # for TLS: what TCP has left
+            made.settimeout(shorter_timeout(self.timeout, attempt.timeout))  # for TLS: the time that TCP has left
         return made
 
     def request(self, *args: Any, **kwargs: Any) -> None:
@@ -97,7 +97,7 @@ class MeasuredConnection(HTTPConnection):
         return super().getresponse()
 
     def _set_up(self) -> None:
-        """Connect; what breaks TLS off says that nothing was sent, which urllib3's own errors do not."""
+        """Connect. Translate errors during TLS into errors that prove that nothing was sent, as urllib3's do not."""
         try:
             super().connect()
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError, ConnectionError) as error:
@@ -107,11 +107,11 @@ class MeasuredConnection(HTTPConnection):
 
 
 class MeasuredTlsConnection(MeasuredConnection, HTTPSConnection):
-    """The same with TLS."""
+    """A MeasuredConnection with TLS."""
 
 
 class BoundedPool(HTTPConnectionPool):
-    """Connections to one host; waiting for one of a full pool takes no longer than the attempt may."""
+    """The connections to one host. The attempt's timeout applies to waiting for a connection of a full pool."""
 
     ConnectionCls = MeasuredConnection
 
@@ -121,10 +121,10 @@ class BoundedPool(HTTPConnectionPool):
 
 
 class BoundedTlsPool(BoundedPool, HTTPSConnectionPool):
-    """The same with TLS."""
+    """A BoundedPool with TLS."""
 
     ConnectionCls = MeasuredTlsConnection
 
 
 POOLS = {"http": BoundedPool, "https": BoundedTlsPool}
-"""What a PoolManager makes its pools of."""
+"""Pool classes for a PoolManager, by scheme."""

@@ -191,7 +191,7 @@ def test_a_timeout_of_httpx_is_holdfasts_when_it_was_the_attempt_that_was_over()
     it.on_step("http11.receive_response_headers.started")
     error = over(it, httpx.ReadTimeout("slow"), 1.0)
     assert isinstance(error, HttpxAttemptTimedOut)
-    assert str(error) == "pricing: attempt 1 was cut off after 1.000 s"
+    assert str(error) == "pricing: attempt 1 timed out after 1.000 s"
     assert it.progress.translate_timeout(error) is error
 
 
