@@ -202,8 +202,8 @@ def test_a_layout_that_has_no_shard_for_somebody_is_not_planned(assignments: Ass
     with pytest.raises(CapacityExhausted) as raised:
         assignments.plan(replace(assignments.layout, overlap=0))
     assert str(raised.value) == (
-        "5 shards for 25 tenants, some of whom have higher numbers: an overlap of 1 gives more, and so do more "
-        "workers; or remove tenants that are gone"
+        "5 shards for 25 tenants, some of which have numbers of 5 or more: allow an overlap of 1, or add workers; or "
+        "remove tenants that are gone"
     )
     assert "has no shard of its own" in str(raised.value.__cause__), "and which of them was found first"
     assert assignments.current.number == 1
