@@ -101,7 +101,7 @@ def test_the_picture_of_the_article(folder: Path, browser_page: "Page") -> None:
     assert main(words) == 0
     for scheme in SCHEMES:
         parts, ground = show(browser_page, folder / "blast.svg", scheme)
-        assert browser_page.title() == "Who has which worker, before and after a failure"
+        assert browser_page.title() == "Which tenant has which worker, before and after a failure"
         assert len(of(parts, "cell")) == 12, "two workers for each of three tenants, before and after"
         assert (len(of(parts, "has")), len(of(parts, "out"))) == (8, 4)
         assert [part["words"] for part in of(parts, "name")] == ["rainbow", "rose", "sunflower"]

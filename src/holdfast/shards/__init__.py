@@ -1,7 +1,7 @@
-"""Shuffle sharding: who shares which workers with whom, so that one tenant cannot take everybody down.
+"""Shuffle sharding: a few workers for each tenant, so that one tenant cannot take down all workers.
 
-May import the base, and `stores/` the engines; everything else is pure. Start reading at `fleet.py` for what there is,
-at `designed.py` for who gets what, and at `assignments.py` for how that is kept.
+May import the base, and `stores/` the engines; everything else is pure. Start reading at `fleet.py` for the workers, at
+`designed.py` for the shard of a tenant, and at `assignments.py` for tenants and layouts in a store.
 """
 
 from holdfast.shards.assignments import Assignments, LayoutChange, LayoutVersion

@@ -1,6 +1,6 @@
-"""The shards of many tenants at once, with NumPy: some millions a second. Needs the extra `shards`. Pure.
+"""The shards of many tenants in one call, with NumPy: some millions per second. Needs the extra `shards`. Pure.
 
-Each function here does to an array what the method of the same name does to one number, and gives the same.
+Each function computes for an array what the method of the same name computes for one number, with the same result.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,6 +13,7 @@ from holdfast.shards.designed import DesignedSharding
 from holdfast.shards.designs import Disjoint, Pairs, Parity, Polynomials, Quadruples, Tuples
 from holdfast.shards.designs.quadruples import count_quadruples
 from holdfast.shards.field import Field
+from holdfast.shards.fleet import NO_WORKER
 from holdfast.shards.layout import Layout, NumberedTenant
 from holdfast.shards.order import CLASS_OFFSETS, MAX_PERMUTATION_SIZE, Permutation, ShardOrder
 
@@ -20,21 +21,21 @@ try:
     import numpy as np
     from numpy.typing import NDArray
 except ImportError as error:
-    raise MissingExtra("many shards at once", "shards") from error
+    raise MissingExtra("computing shards in batches", "shards") from error
 
 Numbers: TypeAlias = NDArray[np.int64]
 SlotTable: TypeAlias = NDArray[np.int32]
-"""A row for each tenant: the slots of its shard."""
+"""A row for each tenant: the slot indexes of its shard."""
 _Step: TypeAlias = Callable[[Numbers], Numbers]
 
 CHUNK_SIZE = 1 << 15
-"""Tenants that are worked on together, so that their arrays stay in the cache of the processor."""
+"""Tenants per step, so that their arrays stay in the cache of the processor."""
 NUMBER_LIMIT = 1 << 63
-"""No array of 64 bits holds a number from here on: what of a design comes later is never asked for."""
+"""Tenant numbers are below this limit of 64-bit arrays, also if a design has more shards."""
 
 
 class BatchSharding:
-    """The shards of a design by the array. Immutable; thread-safe."""
+    """The shards of a design for arrays of tenant numbers. Immutable; thread-safe."""
 
     def __init__(self, sharding: DesignedSharding) -> None:
         self._sharding = sharding
@@ -45,17 +46,17 @@ class BatchSharding:
         self._is_relieved[list(sharding.fleet.relief_groups())] = True
 
     def slot_indexes(self, tenants: Numbers) -> SlotTable:
-        """The slots of the shards of tenants with these numbers. Raises CapacityExhausted past the capacity."""
+        """Return a row of slot indexes for each tenant number. Raise CapacityExhausted past the capacity."""
         if len(tenants):
             for extreme in (int(tenants.min()), int(tenants.max())):
-                self._sharding.slot_indexes(extreme)  # which refuses what is outside
-        tenants = tenants.astype(np.int64, copy=False)  # fewer bits would not hold the numbers of shards
+                self._sharding.slot_indexes(extreme)  # raises if it is out of range
+        tenants = tenants.astype(np.int64, copy=False)  # fewer bits could not hold shard numbers
         found = np.empty((len(tenants), self._sharding.size), dtype=np.int32)
         for start in range(0, len(tenants), CHUNK_SIZE):
             some = slice(start, start + CHUNK_SIZE)
             found[some] = self._workers[self._shards(self._order(tenants[some]))]
         if self._is_relieved.any():
-            # Few are concerned, as a rule, and a logarithm must come out the same to the last bit.
+            # One by one: usually few rows, and their scores must equal those of `DesignedSharding` to the last bit.
             for row in np.flatnonzero(self._is_relieved[found].any(axis=1)):
                 found[row] = self._sharding.slot_indexes(int(tenants[row]))
         return found
@@ -213,7 +214,7 @@ def _parity(design: Parity, numbers: Numbers) -> Numbers:
 
 def _polynomials(design: Polynomials) -> _Step:
     turns, count, per_group = len(design.rounds), design.windows, design.per_group
-    # By exponent, group and coefficient, one after the other: to look up in one table is quicker than in several.
+    # One flat table by exponent, group and coefficient, because one lookup is faster than several.
     products = (
         np.array(design.products, dtype=np.int64).reshape(-1, per_group, design.groups).transpose(0, 2, 1).ravel()
     )
@@ -279,16 +280,16 @@ def _families(count: int, workers: int, shards: _Step, numbers: Numbers) -> Numb
 
 
 def build_slot_table(layout: Layout, tenants: Sequence[NumberedTenant]) -> SlotTable:
-    """The slots of many tenants: a row for each, and -1 at the end of those that have fewer than others."""
+    """Return a row of slot indexes for each tenant, filled with NO_WORKER at the end if others have more."""
     width = max([layout.size, *(len(indexes) for _, indexes in layout.isolated)])
-    found = np.full((len(tenants), width), -1, dtype=np.int32)
+    found = np.full((len(tenants), width), NO_WORKER, dtype=np.int32)
     numbers = np.fromiter((tenant.number for tenant in tenants), dtype=np.int64, count=len(tenants))
     isolated_rows = (
         [row for row, tenant in enumerate(tenants) if layout.is_isolated(tenant.name)] if layout.isolated else []
     )
-    numbers[isolated_rows] = 0  # whatever it was, these do not ask for it
+    numbers[isolated_rows] = 0  # any valid number: these rows are overwritten below
     found[:, : layout.size] = BatchSharding(layout.sharding).slot_indexes(numbers)
     for row in isolated_rows:
         indexes = layout.shard(tenants[row]).slot_indexes
-        found[row] = [*indexes, *[-1] * (width - len(indexes))]
+        found[row] = [*indexes, *[NO_WORKER] * (width - len(indexes))]
     return found

@@ -1,4 +1,4 @@
-"""Which design fits a fleet, and which of its slots stand for the workers of the design. Pure."""
+"""The choice of a design for a fleet, and of the slots that are the design's workers. Pure."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -9,15 +9,15 @@ from holdfast.shards.designs import Disjoint, Families, Pairs, Parity, Polynomia
 from holdfast.shards.designs.quadruples import MAX_BITS
 from holdfast.shards.field import find_largest_prime_power
 from holdfast.shards.fleet import Fleet
-from holdfast.shards.hashed import build_diagonals, build_rounds, require_all_combinations
+from holdfast.shards.hashed import Window, build_diagonals, build_rounds, require_all_combinations
 
 AnyDesign: TypeAlias = Disjoint | Families | Pairs | Parity | Polynomials | Quadruples | Tuples
 Cells: TypeAlias = Sequence[Sequence[int]]
-"""Slots in cells of equal width: worker w of cell c of a design is the slot at [c][w]."""
+"""Slots in cells of equal width: worker w of cell c of a design is the slot [c][w]."""
 
 
 def choose_design(fleet: Fleet, slot_count: int, size: int, overlap: int) -> tuple[AnyDesign, Cells]:
-    """The design for the first slots of a fleet. Raises InvalidValue where none fits, saying what would."""
+    """Return the design for the first `slot_count` slots of a fleet. Raise InvalidValue with advice if none fits."""
     groups = fleet.indexes_by_group(slot_count)
     count = sum(map(len, groups.values()))
     if not 1 <= size <= count:
@@ -27,28 +27,28 @@ def choose_design(fleet: Fleet, slot_count: int, size: int, overlap: int) -> tup
     if len(groups) == 1:
         [indexes] = groups.values()
         if (size, overlap) == (4, 2) and count & (count - 1) == 0 and count <= 1 << MAX_BITS:
-            # No other design has more shards, or leaves nothing over; and it can be doubled.
+            # No other design has more shards. It also uses all workers, and can be doubled.
             return Quadruples(count.bit_length() - 1), [indexes]
         if (size, overlap) == (2, 1):
             return Pairs(count), [indexes]
-    return _choose_for_cells(*_cut_fleet(fleet, slot_count, size), size, overlap)
+    return _choose_for_cells(*_split_into_cells(fleet, slot_count, size), size, overlap)
 
 
 def double_design(design: AnyDesign) -> AnyDesign:
-    """The design on twice the workers in every cell, where nobody moves. Raises InvalidValue if there is none."""
+    """Return the design with twice the workers per cell and all shards unchanged. Raise InvalidValue if none exists."""
     match design:
         case Quadruples() | Parity() | Disjoint():
             return design.double()
-        case Families(design=Parity() | Disjoint() as one, count=count):
-            return Families(one.double(), count)
+        case Families(design=Parity() | Disjoint() as copied, count=count):
+            return Families(copied.double(), count)
     raise InvalidValue(
         f"shards of {design.size} that share at most {design.overlap} cannot be doubled in place: "
-        "make new ones of the larger fleet, and move tenants over"
+        "make new shards of the larger fleet, and move tenants to them"
     )
 
 
 def find_shard_in_class(design: AnyDesign) -> Callable[[int, int], tuple[int, ...]] | None:
-    """The shard at a position of a class, where all classes are alike: it spares the way over its number."""
+    """Return a function from class and position to the shard if all classes are alike, else None. It is a fast path."""
     if len(design.segments) > 1:
         return None
     match design:
@@ -59,47 +59,48 @@ def find_shard_in_class(design: AnyDesign) -> Callable[[int, int], tuple[int, ..
     return None
 
 
-def _cut_fleet(fleet: Fleet, slot_count: int, size: int) -> tuple[Cells, Sequence[Sequence[Sequence[int]]]]:
-    """Return the fleet in `size` cells or more, along diagonals through all groups, and the windows of each round."""
+def _split_into_cells(fleet: Fleet, slot_count: int, size: int) -> tuple[Cells, Sequence[Sequence[Window]]]:
+    """Return the fleet as `size` or more cells, along diagonals through all groups, and the windows of each round."""
     groups = fleet.indexes_by_group(slot_count)
     names = [list(dict.fromkeys(group[number] for group in groups)) for number in range(len(next(iter(groups))))]
     require_all_combinations(names, groups)
     lines = build_diagonals([*map(len, names)])
     ordered = [
-        groups[tuple(some[index] for some, index in zip(names, cell, strict=True))] for line in lines for cell in line
+        groups[tuple(kind[index] for kind, index in zip(names, cell, strict=True))] for line in lines for cell in line
     ]
     parts = math.ceil(size / len(ordered))
     for group in ordered:
         if len(group) < parts:
-            raise InvalidValue(f"a group of {len(group)} workers for {parts} of each shard: expected no fewer")
+            raise InvalidValue(f"a group of {len(group)} workers for {parts} of each shard: expected {parts} or more")
     cells = [group[part::parts] for part in range(parts) for group in ordered]
     return cells, build_rounds(len(lines) * parts, len(lines[0]), size)
 
 
 def _choose_for_cells(
-    cells: Cells, windows: Sequence[Sequence[Sequence[int]]], size: int, overlap: int
+    cells: Cells, rounds: Sequence[Sequence[Window]], size: int, overlap: int
 ) -> tuple[AnyDesign, Cells]:
     prime_power = find_largest_prime_power(min(map(len, cells)))
-    if len(windows) > 1 and overlap and prime_power is not None and prime_power >= len(cells):
-        return Polynomials(len(cells), prime_power, overlap, windows), [cell[:prime_power] for cell in cells]
-    # All cells have a window at once, or the cells that are left over stay so.
-    families = windows[0]
-    taken = [cells[number] for window in families for number in window]
+    if len(rounds) > 1 and overlap and prime_power is not None and prime_power >= len(cells):
+        return Polynomials(len(cells), prime_power, overlap, rounds), [cell[:prime_power] for cell in cells]
+    # Other designs use the first round only. Its windows have all cells, or the rest stays spare: with shards of two in
+    # five zones, the windows are the first two zones and the next two.
+    windows = rounds[0]
+    taken = [cells[number] for window in windows for number in window]
     width = min(map(len, taken))
-    one: Disjoint | Parity | Polynomials | Tuples
+    design: Disjoint | Parity | Polynomials | Tuples
     if overlap == 0:
-        one = Disjoint(size, width)
+        design = Disjoint(size, width)
     elif overlap == size - 1:
-        one = Tuples(size, width)
+        design = Tuples(size, width)
     elif overlap == size - 2:
-        one = Parity(size, width)
+        design = Parity(size, width)
     else:
         prime_power = find_largest_prime_power(width)
         if prime_power is None or prime_power < size:
             raise InvalidValue(
                 f"shards of {size} that share at most {overlap} need {size} parts of the fleet with {size} workers "
-                f"each, and the smallest has {width}: allow a larger overlap, make them smaller, or add workers"
+                f"each, and the smallest has {width}: allow a larger overlap, make shards smaller, or add workers"
             )
         width = prime_power
-        one = Polynomials(size, width, overlap)
-    return one if len(families) == 1 else Families(one, len(families)), [cell[:width] for cell in taken]
+        design = Polynomials(size, width, overlap)
+    return design if len(windows) == 1 else Families(design, len(windows)), [cell[:width] for cell in taken]

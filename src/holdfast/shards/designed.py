@@ -1,4 +1,4 @@
-"""Shards whose overlap is bounded by construction: the shard of each tenant, by its number. Pure."""
+"""Shards whose overlap is bounded by construction: the shard of a tenant, computed from its number. Pure."""
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -15,14 +15,14 @@ from holdfast.shards.shard import Shard
 class DesignedSharding:
     """The shards of a fleet, `size` workers each, of which no two share more than `overlap`. Immutable.
 
-    Two tenants with the same number have the same shard. The key keeps tenants from working out who their neighbours
-    are. `design_slot_count` is the number of slots that the design is made of: later ones are spare and move nobody.
-    `doubling_starts` are the slots at which each doubling begins. Raises InvalidValue where no design fits, saying
-    what would.
+    Two tenants with the same number have the same shard. Without the key, tenants cannot work out which tenants share
+    their workers. The design uses the first `design_slot_count` slots; later slots are spare, so that adding them moves
+    no tenant. `doubling_starts` has the first slot of each doubling: slot `start + i` is then the twin of slot i.
+    Raises InvalidValue with advice if no design fits.
     """
 
     slot_indexes: Callable[[int], tuple[int, ...]]
-    """The slots of the shard of a tenant alone, which is quicker than `shard`."""
+    """Return the slots of a tenant's shard, by its number. Faster than `shard`; raises CapacityExhausted as well."""
 
     def __init__(
         self,
@@ -48,77 +48,74 @@ class DesignedSharding:
         self.order = ShardOrder(self.design, key)
         self.size, self.overlap = self.design.size, self.design.overlap
         self.capacity = self.design.capacity
-        """How many tenants have a shard of their own."""
+        """Number of tenants that can have a shard of their own."""
         listed = [index for cell in self.cells for index in cell]
-        # Nothing to look up where the workers of the design are the slots, as with quadruples of a whole fleet.
+        # None if the design's workers are the slots themselves, as with quadruples of a whole fleet: no lookup.
         self._workers = None if listed == list(range(len(listed))) else listed
         self._seed = hash_name(key, b"relief")
         self._relief_seeds = {
-            index: [(other, hash_name(key, b"%d" % other)) for other in live]
+            index: {other: hash_name(key, b"%d" % other) for other in live}
             for index, others in fleet.relief_groups().items()
             if (live := [other for other in others if not fleet.slots[other].is_drained])
         }
         self.slot_indexes = self._build_lookup()
 
     def _check_doubling(self, start: int) -> None:
-        """Raise InvalidValue unless every slot of the design has a twin of the same group from this slot on."""
+        """Raise InvalidValue unless every slot of the design has a twin of the same group, `start` slots later."""
         indexes, slots = [index for cell in self.cells for index in cell], self.fleet.slots
         if not max(indexes) < start < len(slots) - max(indexes):
             raise InvalidValue(
                 f"twins from slot {start} on: expected {max(indexes) + 1} to {len(slots) - max(indexes) - 1}, after "
-                "those that they double"
+                "the slots that they double"
             )
         for index in indexes:
             twin = slots[start + index]
             if twin.group != slots[index].group or twin.relieves is not None:
                 raise InvalidValue(
-                    f"worker {twin.worker} as the twin of {slots[index].worker}: expected one of the same group with "
-                    "its own slot"
+                    f"worker {twin.worker} as the twin of {slots[index].worker}: expected a worker of the same group "
+                    "with its own slot"
                 )
 
     def double(self, workers: Sequence[str]) -> "DesignedSharding":
-        """With a twin for each worker: more shards, and nobody moves. Raises InvalidValue if that cannot be done."""
-        doubling_starts = (*self.doubling_starts, len(self.fleet))
-        fleet = self.fleet.double(workers)
+        """Return a sharding with a twin for each worker: more shards, and no tenant moves.
+
+        Raise InvalidValue if the design cannot be doubled.
+        """
         return DesignedSharding(
-            fleet,
+            self.fleet.double(workers),
             self.size,
             self.overlap,
             key=self._key,
             design_slot_count=self.design_slot_count,
-            doubling_starts=doubling_starts,
+            doubling_starts=(*self.doubling_starts, len(self.fleet)),
         )
 
     @property
     def spare_slots(self) -> Sequence[int]:
-        """The slots that are in no shard: they did not fit, and are there to replace others, or to isolate a tenant."""
+        """The slots that are in no shard. They can replace others, or isolate a tenant."""
         used = {index for cell in self.cells for index in cell}
         return [index for index, slot in enumerate(self.fleet.slots) if index not in used and slot.relieves is None]
 
     @property
     def attackers_survived(self) -> int:
-        """How many tenants may take all of their workers down at once, and everybody else still has one."""
+        """Number of tenants that can take down all their workers together so that every other tenant keeps one."""
         return self.capacity - 1 if self.overlap == 0 else (self.size - 1) // self.overlap
 
     def shard(self, tenant: int) -> Shard:
-        """The shard of the tenant with this number. Raises CapacityExhausted past the capacity."""
+        """Return the shard of the tenant with this number. Raise CapacityExhausted past the capacity."""
         indexes, slots = self.slot_indexes(tenant), self.fleet.slots
         return Shard(indexes, tuple([slots[index] for index in indexes]))
 
     def _build_lookup(self) -> Callable[[int], tuple[int, ...]]:
-        """What `slot_indexes` is: without a step for what this design has not."""
-        capacity, out_of_range, shard_in_class, workers = (
-            self.capacity,
-            self._out_of_range,
-            find_shard_in_class(self.design),
-            self._workers,
-        )
+        """Return the function behind `slot_indexes`, without steps that this design does not need."""
+        capacity, out_of_range, workers = self.capacity, self._out_of_range, self._workers
+        shard_in_class = find_shard_in_class(self.design)
         locate, order, shard = self.order.segment_order(0).locate, self.order, self.design.shard
 
         def look_up(tenant: int) -> tuple[int, ...]:
             if not 0 <= tenant < capacity:
                 raise out_of_range(tenant)
-            # Where all classes are alike, straight from the class and the position in it to the shard.
+            # If all classes are alike, skip the shard number: class and position give the shard.
             return shard(order[tenant]) if shard_in_class is None else shard_in_class(*locate(tenant))
 
         def look_up_mapped(tenant: int) -> tuple[int, ...]:
@@ -141,11 +138,12 @@ class DesignedSharding:
         return make, (self.fleet, self.size, self.overlap)
 
     def _choose_relief(self, tenant: int, index: int) -> int:
-        """Which of the workers that share the tenants of a slot has this one: by rendezvous, as shards from names."""
-        if index not in self._relief_seeds:
+        """Return the slot of the worker that serves a tenant, of those that share a slot: by rendezvous hashing."""
+        seeds = self._relief_seeds.get(index)
+        if seeds is None:
             return index
         drawn, slots = mix_bits(tenant ^ self._seed), self.fleet.slots
-        return max(self._relief_seeds[index], key=lambda one: compute_score(drawn ^ one[1], slots[one[0]].weight))[0]
+        return max(seeds, key=lambda other: compute_score(drawn ^ seeds[other], slots[other].weight))
 
     def _out_of_range(self, tenant: int) -> InvalidValue | CapacityExhausted:
         if tenant < 0:
@@ -157,12 +155,12 @@ class DesignedSharding:
 
     @property
     def advice(self) -> str:
-        """What would give more shards."""
+        """Advice for error messages on how to get more shards."""
         for overlap in range(self.overlap + 1, self.size):
             with suppress(InvalidValue):  # not every overlap has a design, nor can every design be doubled
                 design, _ = choose_design(self.fleet, self.design_slot_count, self.size, overlap)
                 for _ in self.doubling_starts:
                     design = double_design(design)
                 if design.capacity > self.capacity:
-                    return f"an overlap of {overlap} gives more, and so do more workers"
-        return "more workers give more"
+                    return f"allow an overlap of {overlap}, or add workers"
+        return "add workers"

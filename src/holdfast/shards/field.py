@@ -1,8 +1,8 @@
-"""Finite fields: addition and multiplication of q numbers, q a prime or a power of one. Pure.
+"""Finite fields: q numbers that can be added, multiplied and divided, where q is a prime or a power of one. Pure.
 
-Elements are 0 to q - 1. For a prime they add and multiply as numbers do, modulo q. For a power p^m an element stands
-for a polynomial over the integers modulo p, its digits in base p being the coefficients; what is multiplied is taken
-modulo a polynomial that cannot be divided, found by trying.
+Elements are 0 to q - 1. For a prime q, they add and multiply modulo q. For a power p^m, an element stands for a
+polynomial over the integers modulo p, whose coefficients are the digits of the element in base p. Products are reduced
+modulo an irreducible polynomial, which is found by trial.
 """
 
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from operator import add, xor
 from holdfast._errors import InvalidValue
 
 MAX_FIELD_SIZE = 1 << 16
-"""Largest field: its tables take some hundred kilobytes, and no group of workers is larger."""
+"""Largest field. Its tables take some hundred kilobytes, and groups of workers are smaller."""
 
 
 def factor_prime_power(number: int) -> tuple[int, int] | None:
-    """Return the prime p and the exponent m with p^m = number; None if there are none."""
+    """Return the prime p and the exponent m with p^m = number, or None if it is no prime power."""
     if number < 2:
         return None
     prime = next((factor for factor in range(2, int(number**0.5) + 1) if number % factor == 0), number)
@@ -28,12 +28,12 @@ def factor_prime_power(number: int) -> tuple[int, int] | None:
 
 
 def find_largest_prime_power(limit: int) -> int | None:
-    """Return the largest prime power up to the limit that is not too large for a field; None below 2."""
+    """Return the largest prime power up to `limit` that is not too large for a field, or None below 2."""
     return next((number for number in range(min(limit, MAX_FIELD_SIZE), 1, -1) if factor_prime_power(number)), None)
 
 
 class Field:
-    """The field with q elements. Immutable; `get_field` hands out one for each size."""
+    """The field with `size` elements. Immutable; `get_field` returns the same one for each size."""
 
     def __init__(self, size: int) -> None:
         found = factor_prime_power(size)
@@ -42,7 +42,7 @@ class Field:
         self.size = size
         self.characteristic, exponent = found
         powers = _powers_of_generator(self.characteristic, exponent)
-        # Twice around, so that a sum of two logarithms needs no modulo.
+        # Twice, so that a sum of two logarithms needs no modulo.
         self._exponents = (*powers, *powers)
         logarithms = [0] * size
         for power, element in enumerate(powers):
@@ -50,7 +50,6 @@ class Field:
         self._logarithms = tuple(logarithms)
 
     def add_each(self, left: Sequence[int], right: Sequence[int]) -> Sequence[int]:
-        """Return the sum of each pair."""
         if self.characteristic == 2:
             return tuple(map(xor, left, right))
         if self.characteristic == self.size:
@@ -59,13 +58,12 @@ class Field:
         return [_add_digits(one, other, self.characteristic) for one, other in zip(left, right, strict=True)]
 
     def multiply(self, left: int, right: int) -> int:
-        """Return the product."""
         if left == 0 or right == 0:
             return 0
         return self._exponents[self._logarithms[left] + self._logarithms[right]]
 
     def powers(self, element: int, count: int) -> Sequence[int]:
-        """Return the first `count` powers of the element, from the power of 0."""
+        """Return the first `count` powers of the element, from power 0."""
         found = [1]
         while len(found) < count:
             found.append(self.multiply(found[-1], element))
@@ -74,7 +72,7 @@ class Field:
 
 @lru_cache(maxsize=64)
 def get_field(size: int) -> Field:
-    """Return the field with `size` elements. Raises InvalidValue if there is none, or it is too large."""
+    """Return the field with `size` elements. Raise InvalidValue if there is none, or it is too large."""
     return Field(size)
 
 
@@ -89,12 +87,12 @@ def _add_digits(left: int, right: int, base: int) -> int:
 
 
 def _powers_of_generator(prime: int, exponent: int) -> Sequence[int]:
-    """All elements but 0, each the product of the one before it and of an element that generates them all."""
+    """Return all elements except 0 as consecutive powers of one element, a generator."""
     size = prime**exponent
     if exponent == 1:
         candidates = ((generator, 0) for generator in range(1, size))
     else:
-        # x itself generates the field if the polynomial is primitive: those are found by trying.
+        # The element x generates the field if the polynomial is primitive, which is found by trial.
         candidates = ((prime, rest) for rest in range(size))
     for generator, rest in candidates:
         powers = [1]
@@ -114,7 +112,7 @@ def _times(element: int, generator: int, prime: int, exponent: int, rest: int) -
         return element * generator % prime
     size = prime**exponent
     carried, element = divmod(element * prime, size)
-    if prime == 2:  # the largest fields there are, and the same in fewer steps
+    if prime == 2:  # fewer steps, for the largest fields
         return element ^ rest if carried else element
     for _ in range(carried):
         element = _add_digits(element, rest, prime)

@@ -1,7 +1,7 @@
-"""The workers there are, in slots: what shards are made of. Pure.
+"""The workers of a fleet, in slots. Pure.
 
-A slot holds a worker: a server, a queue, a database, by any name. Shards are made of slots, so that a worker can be
-replaced and only those tenants notice that have its slot.
+A worker is a server, a queue or a database, by any name. Shards are made of slots: when the worker of a slot is
+replaced, only the tenants with that slot are affected.
 """
 
 import math
@@ -12,40 +12,43 @@ from typing import Literal
 
 from holdfast._errors import InvalidValue, NotFound
 
+NO_WORKER = -1
+"""Fills the rows of smaller shards in tables of slot indexes."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """One place in a fleet, and who is there."""
+    """One slot of a fleet and its worker."""
 
     worker: str
     group: tuple[str, ...] = ()
-    """Where it is: its zone, or several such things, the most important first. A shard spreads over each of them."""
+    """Its zone, or several dimensions such as zone and version, most important first. Shards spread over each one."""
     weight: float = 1.0
-    """How much of the load it takes, beside others: in hashed shards, and beside those that share a slot with it."""
+    """Its relative share of load in hashed shards, and among the workers that share a slot."""
     host: str | None = None
-    """The machine behind it, if several workers may share one."""
+    """The machine of the worker, if several workers may share one."""
     is_drained: bool = False
-    """Still a member of its shards, and no longer to be given work."""
+    """Whether the worker gets no more work. It stays a member of its shards."""
     relieves: str | None = None
-    """The worker whose tenants it shares: it has no slot of its own, and serves some of those of the other."""
+    """The worker whose slot it shares, or None. It serves some of that worker's tenants, and has no slot of its own."""
 
     def __post_init__(self) -> None:
         if not is_printable_text(self.worker):
-            raise InvalidValue(f"a worker named {self.worker!r}: expected some text that can be printed")
+            raise InvalidValue(f"a worker named {self.worker!r}: expected printable text")
         for name in (*self.group, *([] if self.host is None else [self.host])):
             if not is_printable_text(name):
-                raise InvalidValue(f"worker {self.worker} in {name!r}: expected some text that can be printed")
+                raise InvalidValue(f"worker {self.worker} in {name!r}: expected printable text")
         if not 0 < self.weight < math.inf:
             raise InvalidValue(f"weight {self.weight} of worker {self.worker}: expected a number above 0")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fleet:
-    """All slots, in an order that never changes: new ones come at the end. Every change is a new fleet."""
+    """All slots, in an order that never changes: new slots are appended. Every change returns a new fleet."""
 
     slots: tuple[Slot, ...]
     shared_host_policy: Literal["refuse", "warn", "allow"] = "refuse"
-    """What to do if several slots are on one machine: then two shards that share no worker may still fail together."""
+    """What to do if workers share a machine: two shards that share no worker could then fail together."""
     _indexes: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -57,7 +60,7 @@ class Fleet:
             if len(slot.group) != len(self.slots[0].group):
                 raise InvalidValue(
                     f"worker {slot.worker} has {len(slot.group)} groups and worker {self.slots[0].worker} "
-                    f"{len(self.slots[0].group)}: expected as many for each"
+                    f"{len(self.slots[0].group)}: expected the same number for each"
                 )
             indexes[slot.worker] = index
             if slot.host is not None:
@@ -70,10 +73,10 @@ class Fleet:
         object.__setattr__(self, "_indexes", indexes)
 
     def _check_shared_host(self, host: str, one: str, other: str) -> None:
-        found = f"workers {one} and {other} are both on {host}: what shards share no longer says what fails together"
+        found = f"workers {one} and {other} are both on {host}: tenants that share no worker could fail together"
         if self.shared_host_policy == "refuse":
             raise InvalidValue(
-                f"{found}; give each a machine, or let it pass with shared_host_policy (--allow-shared-hosts)"
+                f"{found}; give each worker its own machine, or set shared_host_policy (--allow-shared-hosts)"
             )
         if self.shared_host_policy == "warn":
             warnings.warn(found, stacklevel=2)
@@ -82,33 +85,33 @@ class Fleet:
         other = self.slots[indexes[slot.relieves]] if slot.relieves and slot.relieves in indexes else None
         if other is None or other is slot or other.relieves is not None:
             raise InvalidValue(
-                f"worker {slot.worker} relieves {slot.relieves}: expected another worker, which has a slot"
+                f"worker {slot.worker} relieves {slot.relieves}: expected another worker that has its own slot"
             )
         if other.group != slot.group:
-            # Else it would be in a group from which its shards have another worker already.
-            raise InvalidValue(f"worker {slot.worker} relieves {slot.relieves} in another group: expected the same")
+            # Otherwise a shard could have two workers of one group.
+            raise InvalidValue(f"worker {slot.worker} relieves {slot.relieves} in another group: expected the same one")
 
     @classmethod
     def from_workers(cls, workers: Iterable[str]) -> "Fleet":
-        """A fleet without groups."""
+        """Return a fleet without groups."""
         return cls(slots=tuple(Slot(worker=worker) for worker in workers))
 
     @classmethod
     def from_groups(cls, workers: Mapping[str, Iterable[str]]) -> "Fleet":
-        """A fleet of workers by group, such as their zones."""
-        return cls(slots=tuple(Slot(worker=one, group=(group,)) for group, some in workers.items() for one in some))
+        """Return a fleet of workers by group, such as their zones."""
+        return cls(slots=tuple(Slot(worker=name, group=(group,)) for group, names in workers.items() for name in names))
 
     def __len__(self) -> int:
         return len(self.slots)
 
     def find_index(self, worker: str) -> int:
-        """The slot of a worker. Raises NotFound."""
+        """Return the slot index of a worker. Raise NotFound if it is not in the fleet."""
         if worker not in self._indexes:
             raise NotFound(f"there is no worker {worker} in this fleet")
         return self._indexes[worker]
 
     def indexes_by_group(self, slot_count: int | None = None) -> dict[tuple[str, ...], Sequence[int]]:
-        """Return the slots of every group, or only of the first slots. Workers that relieve others have none."""
+        """Return the slot indexes by group, of the first `slot_count` slots, without workers that relieve others."""
         found: dict[tuple[str, ...], list[int]] = {}
         for index, slot in enumerate(self.slots[:slot_count]):
             if slot.relieves is None:
@@ -116,12 +119,12 @@ class Fleet:
         return dict(found)
 
     def dimensions(self) -> tuple[tuple[str, ...], ...]:
-        """What there is of each dimension of the groups, such as all zones and all versions, in the order of slots."""
+        """Return the values of each group dimension, such as all zones and all versions, in the order of slots."""
         depth = len(self.slots[0].group) if self.slots else 0
         return tuple(tuple(dict.fromkeys(slot.group[number] for slot in self.slots)) for number in range(depth))
 
     def relief_groups(self) -> dict[int, Sequence[int]]:
-        """The workers that share the tenants of a slot, itself among them; only slots with more than one."""
+        """Return, for each slot that several workers share, the indexes of these workers, its own worker first."""
         found: dict[int, list[int]] = {}
         for index, slot in enumerate(self.slots):
             if slot.relieves is not None:
@@ -130,7 +133,7 @@ class Fleet:
         return dict(found)
 
     def shared_hosts(self) -> dict[str, tuple[str, ...]]:
-        """Return the machines with several workers, and which."""
+        """Return the machines with several workers, and their workers."""
         found: dict[str, list[str]] = {}
         for slot in self.slots:
             if slot.host is not None:
@@ -138,17 +141,17 @@ class Fleet:
         return {host: tuple(workers) for host, workers in found.items() if len(workers) > 1}
 
     def add(self, *slots: Slot) -> "Fleet":
-        """With more slots, at the end."""
+        """Return a fleet with `slots` appended."""
         return replace(self, slots=(*self.slots, *slots))
 
     def drain(self, worker: str) -> "Fleet":
-        """With a worker that gets no more work. Nobody moves, unless others share its slot: they take its tenants."""
+        """Return a fleet in which `worker` gets no more work. Its tenants stay, unless other workers share its slot."""
         self.find_index(worker)  # raises NotFound
         slots = (replace(slot, is_drained=True) if slot.worker == worker else slot for slot in self.slots)
         return replace(self, slots=tuple(slots))
 
     def replace(self, slot: int | str, worker: str, *, host: str | None = None, weight: float | None = None) -> "Fleet":
-        """With a new worker in a slot, or in that of a worker: whoever has the slot gets it."""
+        """Return a fleet in which a new worker takes a slot, given by index or by worker. The slot's tenants get it."""
         index = self.find_index(slot) if isinstance(slot, str) else slot
         if not 0 <= index < len(self.slots):
             raise InvalidValue(f"slot {index}: expected 0 to {len(self.slots) - 1}")
@@ -161,9 +164,10 @@ class Fleet:
         return replace(self, slots=tuple(slots))
 
     def relieve(self, worker: str, by: str, *, weight: float | None = None, host: str | None = None) -> "Fleet":
-        """With one more worker, that takes half of the tenants of a slot, at the same weight; a third, if two share it.
+        """Return a fleet in which a new worker `by` shares the slot of `worker` and takes part of its tenants.
 
-        Nobody else moves, and no two shards share more: two that share the new worker shared the old one.
+        With equal weights it takes half of them, or a third if two workers share the slot already. No other tenant
+        moves. No two shards share more than before, because two that share the new worker shared the old one.
         """
         slot = self.slots[self.find_index(worker)]
         self._expect_new(by)
@@ -178,13 +182,13 @@ class Fleet:
         return self.add(more)
 
     def substitute(self, worker: str, by: str) -> "Fleet":
-        """With a spare worker in the slot of another, which is drained and gets the spare's slot."""
+        """Return a fleet in which spare worker `by` swaps slots with `worker`, which is drained."""
         index, spare = self.find_index(worker), self.find_index(by)
         if index == spare:
-            raise InvalidValue(f"{by} in its own slot: expected a spare worker")
+            raise InvalidValue(f"{by} in its own slot: expected a spare worker for it")
         old, new = self.slots[index], self.slots[spare]
         if new.is_drained:
-            raise InvalidValue(f"{by} in the slot of {worker}: it is drained; expected one that can take work")
+            raise InvalidValue(f"{by} in the slot of {worker}: it is drained; expected a worker that is not")
         if (old.group, old.relieves) != (new.group, new.relieves):
             raise InvalidValue(f"{by} in the slot of {worker}: expected a worker of the same group with its own slot")
         slots = self._redirect_reliefs(worker, by)
@@ -192,9 +196,9 @@ class Fleet:
         return replace(self, slots=tuple(slots))
 
     def double(self, workers: Sequence[str]) -> "Fleet":
-        """With a new worker for each there is, in the same group and of the same weight."""
+        """Return a fleet with a new worker for each slot: its twin, in the same group and with the same weight."""
         if len(workers) != len(self.slots):
-            raise InvalidValue(f"{len(workers)} workers to double a fleet of {len(self.slots)}: expected as many")
+            raise InvalidValue(f"{len(workers)} workers to double a fleet of {len(self.slots)}: expected one for each")
         names = {slot.worker: new for slot, new in zip(self.slots, workers, strict=True)}
         twins = (
             replace(
@@ -211,14 +215,14 @@ class Fleet:
     def _expect_new(self, worker: str) -> None:
         if worker in self._indexes:
             raise InvalidValue(
-                f"worker {worker} is in the fleet already: expected a new one; a spare one takes a slot by `substitute`"
+                f"worker {worker} is in the fleet already: expected a new one; for a spare one, use `substitute`"
             )
 
     def _redirect_reliefs(self, old: str, new: str) -> list[Slot]:
-        """All slots, where whoever relieved one worker relieves another."""
+        """Return all slots, in which workers that relieve `old` relieve `new`."""
         return [replace(slot, relieves=new) if slot.relieves == old else slot for slot in self.slots]
 
 
 def is_printable_text(name: str) -> bool:
-    """Whether it is some text that can be shown as it is: not empty, nothing in it that cannot be printed."""
+    """Return whether a name is not empty and has printable characters only."""
     return bool(name) and name.isprintable()

@@ -1,12 +1,12 @@
-"""Shards from names alone: no numbers to keep, no registry, and no promise about overlap but the odds. Pure.
+"""Shards computed from names: no numbers to store, and no bound on overlap, only probabilities. Pure.
 
-Rendezvous hashing (Thaler and Ravishankar, A Name-Based Mapping Scheme for Rendezvous, 1996): every worker gets a score
-for every tenant, and the highest scores are the tenant's shard. So a worker that comes or goes moves only those tenants
-that win or lose it.
+Rendezvous hashing (Thaler and Ravishankar, A Name-Based Mapping Scheme for Rendezvous, 1996) gives every worker a score
+for every tenant. The workers with the highest scores are the tenant's shard, so adding or removing a worker moves only
+the tenants that win or lose it.
 
-A cell of a fleet is a combination of groups, one of each dimension: a zone, or a zone and a version. Along a diagonal
-every dimension goes on by one from cell to cell, so that any cells in a row are spread over each dimension as well as
-they can be. The diagonals together are all cells.
+A cell of a fleet is a combination of groups, one of each dimension: a zone, or a zone and a version. In a diagonal,
+every dimension advances by one from cell to cell, so that consecutive cells are spread evenly over each dimension.
+Every cell is in one diagonal.
 """
 
 import math
@@ -20,11 +20,11 @@ from holdfast.shards.names import compute_score, encode_name, hash_name, mix_bit
 from holdfast.shards.shard import Shard
 
 Window = Sequence[int]
-"""The cells of a shard, by their numbers."""
+"""The numbers of the cells of a shard."""
 
 
 def build_diagonals(dimensions: Sequence[int]) -> Sequence[Sequence[tuple[int, ...]]]:
-    """All cells of a lattice of so many groups in each dimension, in diagonals of equal length."""
+    """Return all cells of a lattice, given its number of groups in each dimension, as diagonals of equal length."""
     length = math.lcm(*dimensions)
     found, seen = [], set[tuple[int, ...]]()
     for start in product(*(range(count) for count in dimensions)):
@@ -39,10 +39,10 @@ def build_diagonals(dimensions: Sequence[int]) -> Sequence[Sequence[tuple[int, .
 
 
 def build_rounds(count: int, length: int, size: int) -> Sequence[Sequence[Window]]:
-    """The ways to take windows of `size` cells from so many diagonals of such a length: in a round, none overlap.
+    """Return rounds of disjoint windows of `size` cells, from `count` diagonals of `length` cells.
 
-    Cell c of diagonal d is number d * length + c. A window has whole diagonals and cells in a row of one more. All
-    rounds together take every cell equally often; where all cells are taken in one round, there is only this.
+    Cell c of diagonal d has number d * length + c. A window has whole diagonals, and consecutive cells of one more. All
+    rounds together use every cell equally often. If one round uses all cells, it is the only one.
     """
     whole, rest = divmod(size, length)
     pieces = length // rest if rest else 0
@@ -76,29 +76,29 @@ def build_rounds(count: int, length: int, size: int) -> Sequence[Sequence[Window
 
 
 def require_all_combinations(dimensions: Sequence[Sequence[str]], present: Collection[tuple[str, ...]]) -> None:
-    """Raise InvalidValue if there is a combination of groups, one of each dimension, that is not present."""
+    """Raise InvalidValue unless every combination of groups, one of each dimension, is present."""
     for cell in product(*dimensions):
         if cell not in present:
             raise InvalidValue(
-                f"no worker in {' / '.join(cell)}: shards that spread over each dimension need some in every "
+                f"no worker in {' / '.join(cell)}: shards that spread over each dimension need workers in every "
                 "combination"
             )
 
 
 _MAX_LISTED_ORDERS = 5040
-"""Orders of dimensions that are gone through to tell the odds: past that they are as if cells were drawn alone."""
+"""Most orders of groups that are enumerated for exact odds. With more, cells count as drawn independently."""
 
 
 class HashedSharding:
-    """The shards of a fleet, `size` workers each, spread over its groups; drained workers are in none. Immutable.
+    """The shards of a fleet, `size` workers each, spread over its groups, without drained workers. Immutable.
 
-    A worker of weight 2 is twice as likely to be drawn as one of weight 1, and so in nearly twice as many shards.
+    A worker of weight 2 is twice as likely to be drawn as one of weight 1, and so is in nearly twice as many shards.
     """
 
     def __init__(self, fleet: Fleet, size: int, *, key: bytes) -> None:
         self.fleet = fleet
         self._key = key
-        # By what they are called: where a zone comes in the list of zones decides nothing.
+        # By names, because the order of workers and zones in the fleet must not matter.
         self._cells: dict[tuple[str, ...], dict[int, int]] = {}
         for index, slot in enumerate(fleet.slots):
             if not slot.is_drained:
@@ -114,7 +114,7 @@ class HashedSharding:
         self.size = self._check_size(size)
 
     def shard(self, tenant: str | bytes, size: int | None = None) -> Shard:
-        """Return the shard of a tenant, of `size` workers if given; no group gives more than one more than another."""
+        """Return the shard of a tenant, of `size` workers if given. Groups differ by at most one worker in a shard."""
         wanted = self.size if size is None else self._check_size(size)
         name = hash_name(self._key, encode_name(tenant))
         slots, chosen = self.fleet.slots, list[int]()
@@ -124,7 +124,7 @@ class HashedSharding:
         return Shard(tuple(chosen), tuple([slots[index] for index in chosen]))
 
     def _count_per_cell(self, name: int, wanted: int) -> dict[tuple[str, ...], int]:
-        """How many workers each cell gives: a walk along diagonals through dimensions that each tenant orders anew."""
+        """Return the number of workers from each cell: along diagonals, with groups in an order of the tenant's own."""
         orders = [
             sorted(seeds, key=lambda group: mix_bits(name ^ seeds[group]), reverse=True) for seeds in self._dimensions
         ]
@@ -135,9 +135,9 @@ class HashedSharding:
         return found
 
     def overlap_probability(self, min_shared: int, tenants: int) -> float:
-        """The share of tenants that have a neighbour with `min_shared` or more workers in common, of so many tenants.
+        """Return the expected fraction of `tenants` with a neighbour that shares `min_shared` or more of their workers.
 
-        By the odds of two shards drawn by chance from groups of equal size and weight: real fleets are a little worse.
+        It assumes random shards from groups of equal size and weight; real fleets are slightly worse.
         """
         if min_shared < 0 or tenants < 1:
             raise InvalidValue(f"{min_shared} workers shared by {tenants} tenants: expected 0 or more, and 1 or more")
@@ -145,14 +145,14 @@ class HashedSharding:
         each, more = divmod(self.size, len(self._cells))
         pair = 0.0
         for both, odds in enumerate(self._common_cell_odds(more)):
-            # Cells from which both have one worker more, only one of them, and neither.
+            # Cells from which both tenants have one worker more, only one of them, and neither.
             kinds = [(each + 1, each + 1)] * both + [(each + 1, each)] * 2 * (more - both)
             kinds += [(each, each)] * (len(self._cells) - len(kinds))
             pair += odds * _probability_of_sharing(min_shared, count, kinds) if odds else 0.0
         return -math.expm1((tenants - 1) * math.log1p(-pair)) if pair < 1 else 1.0
 
     def _common_cell_odds(self, more: int) -> Sequence[float]:
-        """The odds that two tenants have 0, 1 and so on cells in common, of those that give one worker more."""
+        """Return the odds that two tenants have 0, 1, ... cells in common, of those that give one worker more."""
         sizes = [len(names) for names in self._dimensions]
         ways = math.prod(map(math.factorial, sizes))
         if len(sizes) <= 1 or ways > _MAX_LISTED_ORDERS:
@@ -168,22 +168,22 @@ class HashedSharding:
         return [number / ways for number in found]
 
     def _check_size(self, size: int) -> int:
-        most = min((len(members) for members in self._cells.values()), default=0) * len(self._cells)
-        if not 1 <= size <= most:
-            raise InvalidValue(f"shards of {size}: expected 1 to {most}, as many of each group as its smallest allows")
+        max_size = min((len(members) for members in self._cells.values()), default=0) * len(self._cells)
+        if not 1 <= size <= max_size:
+            raise InvalidValue(f"shards of {size}: expected 1 to {max_size} workers, which the smallest group allows")
         return size
 
 
 def _probability_of_sharing(shared: int, count: int, kinds: Sequence[tuple[int, int]]) -> float:
-    """The odds that two shards share so many workers or more, of cells of so many from which they have so many."""
+    """Return the odds that two shards share `shared` or more, by the workers that each has of the `count` of a cell."""
     odds = [1.0]
     for mine, other in kinds:
-        one = [
+        here = [
             math.comb(mine, hit) * math.comb(count - mine, other - hit) / math.comb(count, other)
             for hit in range(min(mine, other) + 1)
         ]
         odds = [
-            sum(odds[before] * one[total - before] for before in range(len(odds)) if 0 <= total - before < len(one))
-            for total in range(len(odds) + len(one) - 1)
+            sum(odds[before] * here[total - before] for before in range(len(odds)) if 0 <= total - before < len(here))
+            for total in range(len(odds) + len(here) - 1)
         ]
     return sum(odds[shared:])

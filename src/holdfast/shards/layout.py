@@ -1,7 +1,7 @@
-"""Everything that decides which tenant has which workers, except the tenants' numbers: one value, kept as text. Pure.
+"""Layouts: everything that decides which tenant has which workers, except the tenants' numbers. Pure.
 
-A change is another layout. Older layouts say what a tenant had before, so that only its number is kept for each tenant.
-`adapt_layout` fits a layout to a new list of workers so that few tenants move.
+A change is another layout. Former layouts tell which workers a tenant had before, so that a store needs only a number
+for each tenant. `adapt_layout` fits a layout to a new list of workers so that few tenants move.
 """
 
 from collections.abc import Sequence
@@ -18,27 +18,33 @@ from holdfast.shards.shard import Shard
 
 
 class NumberedTenant(NamedTuple):
-    """A tenant by both its names."""
+    """A tenant's name and its number."""
 
     name: bytes
     number: int
 
 
+class IsolatedTenant(NamedTuple):
+    """A tenant's name and the spare slots that no other tenant has."""
+
+    name: bytes
+    slot_indexes: tuple[int, ...]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """A fleet, how its shards are made, and who has workers of its own. See `DesignedSharding` for what each means."""
+    """A fleet, the parameters of its shards, and the isolated tenants. See `DesignedSharding` for the parameters."""
 
     fleet: Fleet
     size: int
     overlap: int
     key: bytes = field(repr=False)
     design_slot_count: int
-    """How many slots of the fleet the design is made of; those that came later are spare."""
+    """Number of slots that the design uses; later slots are spare."""
     doubling_starts: tuple[int, ...] = ()
-    isolated: tuple[tuple[bytes, tuple[int, ...]], ...] = ()
-    """Tenants that have slots for themselves, which nobody else has, and which."""
+    isolated: tuple[IsolatedTenant, ...] = ()
     version: int = field(default=0, compare=False)
-    """The version that holds, or that this was made from; 0 where there was none. It is not written with the rest."""
+    """The version in effect, or the one that this layout was derived from; 0 for a first layout. Not serialised."""
     sharding: DesignedSharding = field(init=False, repr=False, compare=False)
     _isolated_slots: dict[bytes, tuple[int, ...]] = field(init=False, repr=False, compare=False)
 
@@ -69,7 +75,7 @@ class Layout:
 
     @classmethod
     def create(cls, fleet: Fleet, size: int, overlap: int, *, key: bytes) -> "Layout":
-        """A first layout: the design is made of the whole fleet."""
+        """Return a first layout, whose design uses the whole fleet."""
         return cls(fleet=fleet, size=size, overlap=overlap, key=key, design_slot_count=len(fleet))
 
     @property
@@ -78,7 +84,7 @@ class Layout:
 
     @property
     def attackers_survived(self) -> int:
-        """As `DesignedSharding.attackers_survived`, as if one tenant had all empty slots, as far as its shard goes."""
+        """As `DesignedSharding.attackers_survived`, if in the worst case one shard has all empty slots."""
         live = self.size - min(self.size, len(self.empty_slots))
         if live == self.size:
             return self.sharding.attackers_survived
@@ -86,18 +92,18 @@ class Layout:
 
     @property
     def spare_slots(self) -> Sequence[int]:
-        """The slots that are in no shard and are nobody's."""
+        """The slots that are in no shard and that no isolated tenant has."""
         taken = {index for _, indexes in self.isolated for index in indexes}
         return [index for index in self.sharding.spare_slots if index not in taken]
 
     @property
     def live_spare_slots(self) -> Sequence[int]:
-        """Those of the spare slots whose workers can take work."""
+        """The spare slots whose workers are not drained."""
         return [index for index in self.spare_slots if not self.fleet.slots[index].is_drained]
 
     @property
     def empty_slots(self) -> Sequence[int]:
-        """The slots of the design whose workers are drained, and that nobody relieves: who has them has one less."""
+        """The slots of the design whose workers are all drained: tenants with such a slot have one worker less."""
         slots, relieved = self.fleet.slots, self.fleet.relief_groups()
         return [
             index
@@ -107,63 +113,63 @@ class Layout:
         ]
 
     def shard(self, tenant: NumberedTenant) -> Shard:
-        """The shard of a tenant. Raises CapacityExhausted for a number past the capacity."""
+        """Return the shard of a tenant. Raise CapacityExhausted if its number is past the capacity."""
         indexes = self._isolated_slots.get(tenant.name)
         if indexes is None:
             return self.sharding.shard(tenant.number)
         return Shard(indexes, tuple([self.fleet.slots[index] for index in indexes]))
 
     def redesign(self, size: int, overlap: int) -> "Layout":
-        """With new shards of all workers that are not drained, spare ones and those that relieve others among them.
+        """Return a layout with new shards of all live workers, including spare ones and those that relieve others.
 
-        Nearly everybody moves. Raises Conflict while a tenant is isolated: its workers would be given to others.
+        Nearly all tenants move. Raise Conflict while a tenant is isolated, because its workers would get other tenants.
         """
         if self.isolated:
             names = ", ".join(format_name(name) for name, _ in self.isolated)
-            raise Conflict(f"new shards of all workers, while {names} has workers of its own: release it first")
+            raise Conflict(f"new shards would use the workers of isolated tenants: release {names} first")
         live = tuple(replace(slot, relieves=None) for slot in self.fleet.slots if not slot.is_drained)
         made = Layout.create(replace(self.fleet, slots=live), size, overlap, key=self.key)
         return replace(made, version=self.version)
 
     def is_isolated(self, name: bytes) -> bool:
-        """Whether a tenant has workers of its own."""
+        """Return whether a tenant has workers of its own."""
         return name in self._isolated_slots
 
     def with_fleet(self, fleet: Fleet) -> "Layout":
-        """With another fleet and the same design: workers that were replaced, drained, relieved, or added as spare."""
+        """Return a layout with the same design and a changed fleet: workers replaced, drained, relieved, or added."""
         return replace(self, fleet=fleet)
 
     def double(self, workers: Sequence[str]) -> "Layout":
-        """With a twin for each worker there is: more shards, and nobody moves. Raises InvalidValue where none fits."""
+        """Return a layout with a twin for each worker: more shards, no moves. Raise InvalidValue if impossible."""
         return replace(self, fleet=self.fleet.double(workers), doubling_starts=(*self.doubling_starts, len(self.fleet)))
 
     def isolate(self, name: bytes, count: int | None = None) -> "Layout":
-        """With a tenant on spare workers of its own, as many as its shard has or `count`; nobody else moves.
+        """Return a layout with a tenant on `count` spare workers of its own, by default as many as a shard has.
 
-        Raises CapacityExhausted if there are not so many, and Conflict if it is isolated already.
+        No other tenant moves. Raise CapacityExhausted if there are too few, Conflict if it is isolated already.
         """
         wanted = self.size if count is None else count
         if wanted < 1:
-            raise InvalidValue(f"{wanted} workers for a tenant of its own: expected 1 or more")
+            raise InvalidValue(f"{wanted} workers for an isolated tenant: expected 1 or more")
         if name in self._isolated_slots:
             raise Conflict(f"tenant {format_name(name)} is isolated already: release it before it gets other workers")
         free = self.live_spare_slots
         if len(free) < wanted:
             raise CapacityExhausted(
-                f"{len(free)} spare workers for tenant {format_name(name)}, and {wanted} are wanted: add workers, "
-                "which are spare at first, or isolate it on fewer"
+                f"{len(free)} spare workers for tenant {format_name(name)}, and {wanted} are wanted: add workers (new "
+                "ones are spare), or isolate it on fewer"
             )
         indexes = tuple(sorted(_order_across_groups(self.fleet, free)[:wanted]))
-        return replace(self, isolated=(*self.isolated, (name, indexes)))
+        return replace(self, isolated=(*self.isolated, IsolatedTenant(name, indexes)))
 
     def release(self, name: bytes) -> "Layout":
-        """With an isolated tenant back in its shard. Raises NotFound if it is not isolated."""
+        """Return a layout with an isolated tenant back in its shard. Raise NotFound if it is not isolated."""
         if name not in self._isolated_slots:
             raise NotFound(f"tenant {format_name(name)} is not isolated: there is nothing to release")
-        return replace(self, isolated=tuple(entry for entry in self.isolated if entry[0] != name))
+        return replace(self, isolated=tuple(tenant for tenant in self.isolated if tenant.name != name))
 
     def to_json(self) -> bytes:
-        """All of it as JSON, the key too: keep it where tenants cannot read it."""
+        """Return the layout as JSON, including the key: store it where tenants cannot read it."""
         rest = {name: getattr(self, name) for name in _COPIED_FIELDS}
         return msgspec.json.encode(
             _LayoutDocument(slots=self.fleet.slots, shared_host_policy=self.fleet.shared_host_policy, **rest)
@@ -171,11 +177,11 @@ class Layout:
 
     @classmethod
     def from_json(cls, text: bytes) -> "Layout":
-        """What `to_json` wrote. Raises InvalidValue."""
+        """Parse a layout written by `to_json`. Raise InvalidValue if it is malformed."""
         try:
             written = msgspec.json.decode(text, type=_LayoutDocument)
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-            raise InvalidValue(f"this is no layout of shards: {error}") from error
+            raise InvalidValue(f"this is not a layout of shards: {error}") from error
         fleet = Fleet(slots=written.slots, shared_host_policy=written.shared_host_policy)
         return cls(fleet=fleet, **{name: getattr(written, name) for name in _COPIED_FIELDS})
 
@@ -188,15 +194,15 @@ class _LayoutDocument(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=T
     key: bytes
     design_slot_count: int
     doubling_starts: tuple[int, ...] = ()
-    isolated: tuple[tuple[bytes, tuple[int, ...]], ...] = ()
+    isolated: tuple[IsolatedTenant, ...] = ()
 
 
 _COPIED_FIELDS = ("size", "overlap", "key", "design_slot_count", "doubling_starts", "isolated")
-"""Fields of a layout that are written as they are."""
+"""Fields of a layout that are serialised unchanged."""
 
 
 def _order_across_groups(fleet: Fleet, indexes: Sequence[int]) -> Sequence[int]:
-    """These slots, so that the first ones are of different groups."""
+    """Return these slots, ordered so that the first ones are of different groups."""
     seen: dict[tuple[str, ...], int] = {}
     ranks = {}
     for index in indexes:
@@ -206,20 +212,20 @@ def _order_across_groups(fleet: Fleet, indexes: Sequence[int]) -> Sequence[int]:
 
 
 def adapt_layout(layout: Layout, workers: Fleet) -> Layout:
-    """Return the same design with these workers: a worker that is still there keeps its slot.
+    """Return a layout with the same design for these workers: a worker that is still listed keeps its slot.
 
-    Slots whose workers are gone get new ones of the same group, or else spare ones; where there are neither, they stay
-    empty, and their tenants have one worker less. New workers that no slot needs are spare. Raises InvalidValue for a
-    worker that is in another group than before: its shards would no longer spread.
+    A slot whose worker is gone gets a new worker of the same group, or else a spare one. If there is neither, it stays
+    empty, and its tenants have one worker less. New workers that no slot needs are spare. Raise InvalidValue for a
+    worker whose group has changed, because its shards would no longer spread over groups.
     """
-    there = {slot.worker: slot for slot in workers.slots}
+    listed = {slot.worker: slot for slot in workers.slots}
     known = {slot.worker for slot in layout.fleet.slots}
     new = [slot for slot in workers.slots if slot.worker not in known]
-    renewed = tuple(_renew_slot(slot, there.get(slot.worker)) for slot in layout.fleet.slots)
+    renewed = tuple(_renew_slot(slot, listed.get(slot.worker)) for slot in layout.fleet.slots)
     fleet = replace(layout.fleet, slots=renewed, shared_host_policy=workers.shared_host_policy)
     spare = [index for index in layout.spare_slots if not fleet.slots[index].is_drained]
     idle = {*layout.spare_slots}
-    # Slots with tenants first: what is left for the others matters less.
+    # Slots with tenants first, because spare slots may stay empty.
     empty = [index for index, slot in enumerate(fleet.slots) if slot.is_drained]
     for index in sorted(empty, key=lambda index: index in idle):
         group = fleet.slots[index].group
@@ -237,7 +243,7 @@ def adapt_layout(layout: Layout, workers: Fleet) -> Layout:
 
 def _renew_slot(slot: Slot, found: Slot | None) -> Slot:
     if found is None:
-        return replace(slot, is_drained=True, host=None)  # on none: a new worker may be where it was
+        return replace(slot, is_drained=True, host=None)  # without a host, so that a new worker may be on its machine
     if found.group != slot.group:
         raise InvalidValue(
             f"worker {slot.worker} was in {' / '.join(slot.group) or 'no group'} and is in "

@@ -1,8 +1,8 @@
-"""In which order shards are handed out: class by class, so that load stays even, and by a secret. Pure.
+"""The order in which shards are assigned: class by class, so that load stays even, and secret. Pure.
 
-The secret order is a Feistel network over two halves, with tables for its rounds, on the next square that holds n;
-numbers that fall outside are sent through again until they do not ("cycle walking": Black and Rogaway, Ciphers with
-Arbitrary Finite Domains, 2002).
+The secret order is a Feistel network, which permutes numbers by mixing their two halves in rounds, here by tables. It
+works on numbers of an even number of bits. A number outside the range goes through it again until it is inside ("cycle
+walking": Black and Rogaway, Ciphers with Arbitrary Finite Domains, 2002).
 """
 
 import hashlib
@@ -15,16 +15,16 @@ from holdfast._errors import InvalidValue
 from holdfast.shards.designs.design import Design
 
 ROUNDS = 4
-"""Luby and Rackoff (1988): four rounds make what cannot be told from chance, even by who may ask both ways."""
+"""Four rounds give a strong pseudorandom permutation (Luby and Rackoff, 1988)."""
 MAX_PERMUTATION_SIZE = 1 << 32
-"""Halves of 16 bits: four tables of 128 KB at the most."""
+"""Two halves of 16 bits: four tables of at most 128 KB."""
 
 
 class Permutation:
-    """One of the orders of 0 to `size` - 1, chosen by a key. Immutable."""
+    """A permutation of 0 to `size` - 1, chosen by a key. Immutable."""
 
     look_up: Callable[[int], int]
-    """Return the number at an index, which is not checked: it must be 0 to `size` - 1."""
+    """Return the number at an index from 0 to `size` - 1, which is not checked."""
 
     def __init__(self, size: int, key: bytes) -> None:
         if not 1 <= size <= MAX_PERMUTATION_SIZE:
@@ -60,7 +60,7 @@ def _build_table(key: bytes, number: int, bits: int) -> Sequence[int]:
 
 
 CLASS_OFFSETS = 4096
-"""Classes that begin at a position of their own; the next ones begin where these did."""
+"""Number of classes with a start position of their own; later classes reuse these positions."""
 
 
 class SegmentOrder(NamedTuple):
@@ -69,18 +69,18 @@ class SegmentOrder(NamedTuple):
     first: int
     class_size: int
     classes: Permutation
-    """Which class is next."""
+    """The order in which classes are filled."""
     offsets: Sequence[int]
-    """Where in it one begins."""
+    """The positions in a class at which filling begins."""
     locate: Callable[[int], tuple[int, int]]
-    """The class of a shard of this segment, and its position there, by the number of the shard in the segment."""
+    """Return the class of a tenant and its position there, by the tenant's number within the segment."""
 
 
 class ShardOrder:
-    """From the number of a tenant to the number of a shard, one to one.
+    """A one-to-one mapping of tenant numbers to shard numbers.
 
-    Tenants of consecutive numbers fill a class before the next one is begun; the key decides which class is next, and
-    where in it one begins. What a design keeps when it is doubled, its order keeps as well.
+    Tenants with consecutive numbers fill one class before the next. The key decides which class is next, and at which
+    position filling begins. When a design is doubled, tenants keep their shards.
     """
 
     def __init__(self, design: Design, key: bytes) -> None:
@@ -90,7 +90,7 @@ class ShardOrder:
         self._segment_orders: dict[int, SegmentOrder] = {}
 
     def segment_order(self, number: int) -> SegmentOrder:
-        """The order of a segment, made when it is first asked for: a doubled design may have hundreds."""
+        """Return the order of a segment, built at first use: a doubled design may have hundreds of segments."""
         made = self._segment_orders.get(number)
         if made is None:
             segment, key = self.segments[number], b"%d:%b" % (number, self._key)
@@ -103,7 +103,7 @@ class ShardOrder:
         return made
 
     def __getitem__(self, number: int) -> int:
-        """The shard of a tenant."""
+        """Return the shard number of a tenant number."""
         part = self.segment_order(bisect_right(self.segment_starts, number) - 1)
         index, position = part.locate(number - part.first)
         return part.first + index * part.class_size + position
@@ -114,7 +114,7 @@ def _build_locate(
 ) -> Callable[[int], tuple[int, int]]:
     def locate(number: int) -> tuple[int, int]:
         index, position = divmod(number, class_size)
-        if index < MAX_PERMUTATION_SIZE:  # past four thousand million classes they come as they are
+        if index < MAX_PERMUTATION_SIZE:  # classes past 2^32 are not permuted
             index = look_up(index)
         return index, (position + offsets[index % CLASS_OFFSETS]) % class_size
 
@@ -122,6 +122,6 @@ def _build_locate(
 
 
 def _build_offsets(class_size: int, key: bytes) -> Sequence[int]:
-    """Where in a class one begins: enough different positions that nobody who has not the key can tell."""
+    """Return start positions in classes that cannot be guessed without the key."""
     stream = hashlib.shake_256(b"turns:%b" % key).digest(8 * CLASS_OFFSETS)
     return [value % class_size for value in struct.unpack(f"<{CLASS_OFFSETS}Q", stream)]

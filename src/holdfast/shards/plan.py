@@ -1,4 +1,4 @@
-"""What a change moves: which tenants, and which of their workers. Pure. Nothing is changed by looking."""
+"""The effects of replacing one sharding by another: which tenants move, and between which workers. Pure."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -12,15 +12,15 @@ Tenant_contra = TypeVar("Tenant_contra", contravariant=True)
 
 
 class Sharding(Protocol[Tenant_contra]):
-    """Whatever knows the shard of a tenant, by number or by name: `DesignedSharding`, `HashedSharding`, a `Layout`."""
+    """A source of shards, by tenant number or name: `DesignedSharding`, `HashedSharding`, `Layout`."""
 
     def shard(self, tenant: Tenant_contra, /) -> Shard:
-        """The shard of a tenant."""
+        """Return the shard of a tenant."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move(Generic[Tenant]):
-    """One tenant that gets other workers."""
+    """One tenant that gets other workers, with those that it leaves and joins."""
 
     tenant: Tenant
     leaves: tuple[str, ...]
@@ -29,26 +29,25 @@ class Move(Generic[Tenant]):
 
 @dataclass(frozen=True, slots=True)
 class Plan(Generic[Tenant]):
-    """What would move if one sharding took the place of another, for so many tenants."""
+    """The effects of replacing sharding `old` by `new`. A plan changes nothing."""
 
     old: Sharding[Tenant]
     new: Sharding[Tenant]
     tenants: int
     movers: Sequence[Tenant]
     tenants_by_workers_changed: tuple[int, ...]
-    """How many tenants have 0, 1, 2 and so on of their workers changed."""
+    """Number of tenants with 0, 1, 2, ... of their workers changed."""
     degraded: int
-    """How many tenants have a worker that is drained, and so one less than they should."""
+    """Number of tenants with a drained worker, and so with fewer live workers than a shard should have."""
     down: Sequence[Tenant]
-    """The tenants that lose their last worker that is not drained: nobody would serve them any more."""
+    """The tenants that lose their last live worker: no worker would serve them."""
 
     @property
     def moving_share(self) -> float:
-        """The share of tenants that move."""
         return len(self.movers) / self.tenants if self.tenants else 0.0
 
     def moves(self) -> Iterator[Move[Tenant]]:
-        """Who moves from where to where, one after the other: worked out again, so that a million take no memory."""
+        """Yield the moves of all movers, each computed on demand, so that a million moves take no memory."""
         for tenant in self.movers:
             before, after = self.old.shard(tenant).workers, self.new.shard(tenant).workers
             leaves = tuple(worker for worker in before if worker not in after)
@@ -56,7 +55,7 @@ class Plan(Generic[Tenant]):
 
 
 def plan(old: Sharding[Tenant], new: Sharding[Tenant], tenants: Iterable[Tenant]) -> Plan[Tenant]:
-    """What moves when the new sharding takes the place of the old. Raises what either raises for a tenant."""
+    """Return the effects on `tenants` of replacing `old` by `new`. Raise whatever either raises for a tenant."""
     movers: list[Tenant] = []
     down: list[Tenant] = []
     tenants_by_workers_changed = Counter[int]()

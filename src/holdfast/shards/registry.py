@@ -1,4 +1,4 @@
-"""Which number a tenant has, and where that is kept: each tenant of a design needs one of its own. Pure."""
+"""The numbers of tenants, and the protocol of stores. Each tenant of a design needs its own number. Pure."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
@@ -7,88 +7,88 @@ from holdfast._errors import CapacityExhausted, Conflict, NotFound
 from holdfast.shards.names import encode_name, encode_names, format_name
 
 MAX_TENANTS = (1 << 63) - 1
-"""The most numbers there are: what a store can keep. Designs may have more shards."""
+"""The most tenants that a store can number. Designs may have more shards."""
 
 
 class StoredLayout(NamedTuple):
-    """One version of how shards are made, as it is kept: see `holdfast.shards.Layout`."""
+    """One version of a layout, as it is stored: see `holdfast.shards.Layout`."""
 
     version: int
-    """1 for the first, and one more for each that followed."""
+    """1 for the first layout, and one more for each change."""
     at: float
-    """Since when it holds, as wall time."""
+    """Wall time from which it is in effect."""
     text: bytes
 
 
 class ShardStore(Protocol):
-    """Where tenants' numbers and layouts are kept. Safe for processes; a call is done whole or not at all."""
+    """A store of tenants' numbers and of layouts. Several processes may use it; each call is atomic."""
 
     def find(self, tenants: Sequence[bytes]) -> list[int | None]:
-        """The number of each tenant, in order; None for one that has none."""
+        """Return the number of each tenant, in order, or None for a tenant without one."""
 
     def assign(self, tenants: Sequence[bytes], limit: int) -> list[int]:
-        """The number of each tenant, in order; one that has none gets the lowest that is free.
+        """Return the number of each tenant, in order. A tenant without one gets the lowest free number.
 
-        Raises CapacityExhausted, assigning none, for a number of `limit` or more, or past the newest layout.
+        Raise CapacityExhausted, assigning none, if a number would reach `limit` or the capacity of the newest layout.
         """
 
     def remove(self, tenants: Sequence[bytes]) -> int:
-        """Take the numbers of tenants back, to be given to others; returns how many had one."""
+        """Free the numbers of tenants for other tenants and return how many had one."""
 
     def count(self) -> int:
-        """How many tenants have a number."""
+        """Return the number of tenants that have a number."""
 
     def list_tenants(self, after: bytes | None, limit: int) -> list[tuple[bytes, int]]:
-        """Tenants and their numbers, in the order of their names: so many of those that come after one, or first."""
+        """Return up to `limit` tenants and their numbers, sorted by name, from the first or the one after `after`."""
 
     def list_layouts(self, after: int) -> list[StoredLayout]:
-        """The layouts of a version above `after`, oldest first."""
+        """Return the layouts with a version above `after`, oldest first."""
 
     def write_layout(self, text: bytes, expected_version: int, at: float, capacity: int) -> StoredLayout:
-        """Keep a layout, which holds from now on; never from before the one that it follows.
+        """Store a layout, in effect from `at`, or from the time of the previous layout if that is later.
 
-        From then on nobody gets a number of `capacity` or more. Raises Conflict if a tenant has one, or if the newest
-        version is not `expected_version`.
+        From then on no tenant gets a number of `capacity` or more. Raise Conflict if a tenant has such a number, or if
+        the newest version is not `expected_version`.
         """
 
     def forget_layouts(self, before: float) -> int:
-        """Remove layouts that another had followed by then; returns how many. The newest stays."""
+        """Delete layouts that were replaced before this time and return how many. The newest layout stays."""
 
 
 class TenantRegistry:
-    """Numbers for the tenants of one design, from 0 to its capacity. Thread-safe as far as the store is."""
+    """The numbers of the tenants of one design, below its capacity. Thread-safe if the store is."""
 
     def __init__(self, store: ShardStore, capacity: int) -> None:
         self._store = store
         self._capacity = capacity
 
     def assign(self, tenant: str | bytes) -> int:
-        """The number of a tenant, which gets one if it has none. Raises CapacityExhausted."""
+        """Return the number of a tenant, assigning one if it has none. Raise CapacityExhausted if none is left."""
         return self._store.assign([encode_name(tenant)], self._capacity)[0]
 
     def assign_many(self, tenants: Iterable[str | bytes]) -> list[int]:
-        """The same for many at once, which is much quicker."""
+        """Return the numbers of tenants in order, assigning missing ones. Much faster than `assign` for each."""
         return self._store.assign(encode_names(tenants), self._capacity)
 
     def find(self, tenant: str | bytes) -> int:
-        """The number of a tenant that has one. Raises NotFound, and assigns nothing."""
+        """Return the number of a tenant. Raise NotFound if it has none; nothing is assigned."""
         [found] = self._store.find([encode_name(tenant)])
         if found is None:
             raise NotFound(f"tenant {format_name(encode_name(tenant))} has no number yet")
         return found
 
     def remove(self, tenants: Iterable[str | bytes]) -> int:
-        """Take numbers back; returns how many tenants had one. Whoever comes next may get their shards."""
+        """Free the numbers of tenants and return how many had one. New tenants may get their shards."""
         return self._store.remove(encode_names(tenants))
 
     @property
     def remaining(self) -> int:
-        """How many more tenants there is room for."""
+        """Number of tenants that can still be assigned."""
         return self._capacity - self._store.count()
 
 
 def capacity_error(limit: int, wanted: int, taken: int) -> CapacityExhausted:
-    """What a store raises when there are not enough numbers for those who want one."""
+    """Return the error of a store with fewer free numbers than tenants that need one."""
     return CapacityExhausted(
         f"{wanted} tenants want a shard, and {max(0, limit - taken)} of {limit} are left: remove tenants that are "
         "gone, or make a design with more shards"
@@ -96,16 +96,16 @@ def capacity_error(limit: int, wanted: int, taken: int) -> CapacityExhausted:
 
 
 def too_few_shards_error(capacity: int, highest: int) -> Conflict:
-    """What a store raises when a layout has no shard for somebody who has a number."""
+    """Return the error of a store for a layout without a shard for the highest number of a tenant."""
     return Conflict(
-        f"a layout of {capacity} shards, and a tenant has number {highest}: somebody came meanwhile; plan again, with "
-        "more shards"
+        f"a layout of {capacity} shards, and a tenant has number {highest}: it was assigned after the plan; plan "
+        "again, with more shards"
     )
 
 
 def version_conflict(expected_version: int, found: int) -> Conflict:
-    """What a store raises when the newest layout is not the one that was expected."""
+    """Return the error of a store whose newest layout is not the expected one."""
     return Conflict(
-        f"the layout of shards is at version {found}, and {expected_version} was expected: somebody changed it "
-        "meanwhile; plan again from what there is"
+        f"the layout of shards is at version {found}, and {expected_version} was expected: another process changed it; "
+        "plan again from the current layout"
     )

@@ -1,7 +1,7 @@
-"""Three ways to lay tenants out over workers, side by side: what each means when one tenant or one worker fails. Pure.
+"""Comparison of no sharding, plain shards and shuffle shards when one tenant or one worker fails. Pure.
 
 After https://aws.amazon.com/builders-library/workload-isolation-using-shuffle-sharding/: eight workers in shards of two
-are four shards, and a bad tenant takes a quarter of all others with it; as shuffle shards they are 28.
+give four plain shards, and a bad tenant takes down a quarter of all tenants; they give 28 shuffle shards.
 """
 
 import math
@@ -13,60 +13,58 @@ from holdfast._errors import InvalidValue
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scheme:
-    """One way, for tenants that are spread evenly over all shards there are. Exact numbers."""
+    """One sharding scheme, for tenants spread evenly over all its shards. Exact numbers."""
 
     name: str
     shards: int
-    """How many different shards there are."""
     down_share: Fraction
-    """The share of tenants that one bad tenant takes down, itself among them: all that have the same shard."""
+    """Fraction of tenants that one bad tenant takes down, including itself: all tenants with its shard."""
     capacity_lost: Fraction
-    """The share of workers that one bad tenant takes down."""
+    """Fraction of workers that one bad tenant takes down."""
     required_headroom: Fraction | None
-    """How much more than usual a worker must be able to take when another fails; None where nobody takes over."""
+    """Extra load of a worker when another fails, as a fraction of its usual load; None if no worker takes over."""
     gain: Fraction
-    """How many times fewer tenants one bad tenant takes down than with plain shards."""
+    """Tenants that one bad tenant takes down with plain shards, as a multiple of those with this scheme."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchemeComparison:
-    """All three, for as many workers and shards of the same size."""
+    """The three schemes for the same number of workers and the same size of shards."""
 
     workers: int
     size: int
     unsharded: Scheme
     """No sharding: every tenant has all workers."""
     plain: Scheme
-    """Every worker is in one shard. What is left over when the shards do not come out even is spare."""
+    """Every worker is in one shard. Workers that do not fill a shard are spare."""
     shuffle: Scheme
     """Every combination of workers is a shard."""
 
 
 def compare_schemes(workers: int, size: int) -> SchemeComparison:
-    """Compare no sharding, plain shards and shuffle shards of so many workers."""
+    """Compare no sharding, plain shards and shuffle shards of `size` workers. Raise InvalidValue if none fits."""
     if not 1 <= size <= workers:
         raise InvalidValue(f"shards of {size} in a fleet of {workers}: expected 1 to {workers} workers")
     plain, shuffle = workers // size, math.comb(workers, size)
     taken = Fraction(size, workers)
-    # Whoever has lost a worker spreads over the others of its shard. In all combinations any two workers are together
-    # equally often, so that a loss is spread over the whole fleet, as it is without shards.
-    everybody = Fraction(1, workers - 1) if workers > 1 else None
+    # A tenant that loses a worker spreads its load over the rest of its shard. Over all combinations, any two workers
+    # are together equally often, so the load is spread over the whole fleet, as it is without shards.
+    whole_fleet = Fraction(1, workers - 1) if workers > 1 else None
     return SchemeComparison(
         workers=workers,
         size=size,
-        unsharded=_scheme("no sharding", 1, plain, Fraction(1), everybody),
+        unsharded=_scheme("no sharding", 1, plain, Fraction(1), whole_fleet),
         plain=_scheme("plain shards", plain, plain, taken, Fraction(1, size - 1) if size > 1 else None),
-        shuffle=_scheme("shuffle shards", shuffle, plain, taken, everybody if size > 1 else None),
+        shuffle=_scheme("shuffle shards", shuffle, plain, taken, whole_fleet if size > 1 else None),
     )
 
 
 def _scheme(name: str, shards: int, plain: int, lost: Fraction, required_headroom: Fraction | None) -> Scheme:
-    down_share, gain = Fraction(1, shards), Fraction(shards, plain)
     return Scheme(
         name=name,
         shards=shards,
-        down_share=down_share,
+        down_share=Fraction(1, shards),
         capacity_lost=lost,
         required_headroom=required_headroom,
-        gain=gain,
+        gain=Fraction(shards, plain),
     )

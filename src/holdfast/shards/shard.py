@@ -1,4 +1,4 @@
-"""What one tenant has: some slots of a fleet; and which of its workers to try next. Pure."""
+"""The shard of one tenant, and the choice of the worker to try next. Pure."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ class Shard:
     """The workers of one tenant."""
 
     slot_indexes: tuple[int, ...]
-    """Which slots they are in, of the fleet that the shard was made of; a sub-shard is made of its parent's alone."""
+    """Their slots in the fleet that the shard was made from. A sub-shard is made from the slots of its parent only."""
     slots: tuple[Slot, ...]
 
     @property
@@ -26,19 +26,19 @@ class Shard:
 
     @property
     def live_workers(self) -> tuple[str, ...]:
-        """Those of them that are not drained: who may be given work."""
+        """The workers that are not drained, and so may get work."""
         return tuple([slot.worker for slot in self.slots if not slot.is_drained])
 
     @property
     def drained_workers(self) -> tuple[str, ...]:
-        """The others."""
+        """The workers that are drained, and so get no work."""
         return tuple([slot.worker for slot in self.slots if slot.is_drained])
 
     def subdivide(self, size: int, *, key: bytes) -> "HashedSharding":
-        """Return shards within this one, `size` workers each, for the tenant's own tenants, by their names.
+        """Return shards of `size` workers within this one, for the tenant's own tenants, by name.
 
-        A poison request of one of them takes some workers of this shard, and the others have the rest. They are spread
-        over the first dimension of groups, such as zones: of several, a shard does not have all combinations.
+        A poison request of one of these takes down some workers of this shard, and the others use the rest. Shards are
+        spread over the first dimension of groups only, such as zones: this shard may lack combinations of several.
         """
         from holdfast.shards.hashed import HashedSharding
 
@@ -55,12 +55,12 @@ def pick_worker(
     depths: Mapping[str, float] | None = None,
     turn: int | None = None,
 ) -> str | None:
-    """Return the worker to try next; None if none of the shard is left.
+    """Return the worker to try next, or None if no worker of the shard is left.
 
-    Left out are workers that are out, drained or tried already, and those in zones that are out. With `depths` the
-    least deep is taken (one that is not listed counts as empty). Else they take turns by `turn`, which the caller
-    counts; without it a shard always begins with the same worker. A worker from outside the shard is never named: a
-    poison tenant would eat the fleet, one worker after the other (https://github.com/envoyproxy/envoy/issues/14804).
+    Workers that are out, drained or already tried are skipped, and so are workers in zones that are out. With `depths`,
+    the worker with the lowest depth is chosen; an unlisted worker has depth 0. Otherwise workers take turns by `turn`,
+    a count of the caller, or always in the same order without it. No worker outside the shard is ever returned: a
+    poison tenant would take down the fleet worker by worker (https://github.com/envoyproxy/envoy/issues/14804).
     """
     slots = shard.slots if isinstance(shard, Shard) else shard
     left = [

@@ -1,84 +1,93 @@
-"""Which tenants explain that these workers fail. Pure."""
+"""The tenants that may cause workers to fail, found by comparing their shards with the failing workers. Pure."""
 
 import math
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
-from heapq import nlargest
+from heapq import nsmallest
 from itertools import combinations
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from holdfast._errors import InvalidValue
 
 Tenant = TypeVar("Tenant")
 _MAX_SETS_TRIED = 20_000
-"""Sets of tenants that are tried: tens of milliseconds. Four bad tenants rarely leave a dozen to choose from."""
+"""Most sets of tenants that are tried, which takes tens of milliseconds. Four bad tenants rarely leave a dozen."""
 
 
 @dataclass(frozen=True, slots=True)
 class Suspect(Generic[Tenant]):
-    """A tenant some of whose workers fail."""
+    """A tenant with failing workers."""
 
     tenant: Tenant
     failing: tuple[str, ...]
-    """Its workers that fail."""
     healthy: tuple[str, ...]
-    """Its workers that do not: a poison request would have reached them, too, sooner or later."""
+    """Its workers that do not fail. A poison request would have reached them, too, sooner or later."""
     score: float
-    """Of all workers that fail or are its own, the share that are both: 1 explains everything, and nothing else."""
+    """Its failing workers, as a fraction of all workers that fail or are its own: 1 if exactly its workers fail."""
     is_in_minimal_set: bool
-    """Whether it is one of the few that explain together all that one can: those who are looked at first."""
+    """Whether it is in the smallest set of tenants that explains the failures (see `find_suspects`): check it first."""
+
+
+class _Candidate(NamedTuple, Generic[Tenant]):
+    number: int
+    tenant: Tenant
+    workers: frozenset[str]
+    score: float
 
 
 def find_suspects(
     failing: Collection[str], shards: Iterable[tuple[Tenant, Collection[str]]], *, limit: int = 10
 ) -> list[Suspect[Tenant]]:
-    """Return the tenants that explain these failing workers best, best first, reading all shards once.
+    """Return up to `limit` tenants whose workers match the failing workers best, best first, reading all shards once.
 
-    When several tenants fail at once, those that are needed come first: as few as possible that explain together all
-    that can be explained, of those whose workers all fail.
+    A tenant can explain failing workers if all its own workers fail. The smallest set of such tenants that together
+    explain as many failing workers as possible comes first: several tenants may be bad at the same time.
     """
     if limit < 1:
         raise InvalidValue(f"{limit} suspects: expected 1 or more")
     wanted = frozenset(failing)
-    whole: list[tuple[Tenant, frozenset[str]]] = []
-    ranked: list[tuple[float, int, Tenant, frozenset[str]]] = []
+    fully_failing: list[_Candidate[Tenant]] = []
+    ranked: list[_Candidate[Tenant]] = []
     for number, (tenant, workers) in enumerate(shards):
         if wanted.isdisjoint(workers):
             continue
-        shard = frozenset([*workers])  # not the caller's own, which several tenants may have
+        shard = frozenset(workers)
+        candidate = _Candidate(number, tenant, shard, len(shard & wanted) / len(shard | wanted))
         if shard <= wanted:
-            whole.append((tenant, shard))
-        ranked.append((len(shard & wanted) / len(shard | wanted), -number, tenant, shard))
+            fully_failing.append(candidate)
+        ranked.append(candidate)
         if len(ranked) > 1000 + 2 * limit:
-            ranked = nlargest(limit, ranked, key=lambda one: one[:2])
-    best = nlargest(limit, ranked, key=lambda one: one[:2])
-    needed = _find_cover(wanted, whole, limit)
-    chosen = {id(shard) for _, shard in needed}
-    listed = [(len(shard) / len(wanted), tenant, shard) for tenant, shard in needed]
-    listed += [(score, tenant, shard) for score, _, tenant, shard in best if id(shard) not in chosen]
+            ranked = _select_best(ranked, limit)
+    minimal = _find_minimal_set(wanted, fully_failing, limit)
+    chosen = {candidate.number for candidate in minimal}
+    rest = (candidate for candidate in _select_best(ranked, limit) if candidate.number not in chosen)
     return [
-        Suspect(tenant, tuple(sorted(shard & wanted)), tuple(sorted(shard - wanted)), score, id(shard) in chosen)
-        for score, tenant, shard in listed[:limit]
+        Suspect(tenant, tuple(sorted(shard & wanted)), tuple(sorted(shard - wanted)), score, number in chosen)
+        for number, tenant, shard, score in [*minimal, *rest][:limit]
     ]
 
 
-def _find_cover(
-    wanted: frozenset[str], whole: list[tuple[Tenant, frozenset[str]]], limit: int
-) -> list[tuple[Tenant, frozenset[str]]]:
-    """Return as few tenants as possible that have all these workers; where there are too many sets, a good guess."""
-    covered = frozenset[str]().union(*(shard for _, shard in whole))
+def _select_best(candidates: list[_Candidate[Tenant]], limit: int) -> list[_Candidate[Tenant]]:
+    return nsmallest(limit, candidates, key=lambda candidate: (-candidate.score, candidate.number))
+
+
+def _find_minimal_set(
+    wanted: frozenset[str], candidates: Sequence[_Candidate[Tenant]], limit: int
+) -> list[_Candidate[Tenant]]:
+    """Return as few candidates as possible that have the workers of all; a good guess if there are too many sets."""
+    covered = frozenset[str]().union(*(candidate.workers for candidate in candidates))
     for count in range(1, limit + 1):
-        if math.comb(len(whole), count) > _MAX_SETS_TRIED:
+        if math.comb(len(candidates), count) > _MAX_SETS_TRIED:
             break
-        for some in combinations(whole, count):
-            if covered == frozenset[str]().union(*(shard for _, shard in some)):
+        for some in combinations(candidates, count):
+            if covered == frozenset[str]().union(*(candidate.workers for candidate in some)):
                 return list(some)
     left = wanted
-    found: list[tuple[Tenant, frozenset[str]]] = []
-    while left and whole and len(found) < limit:
-        best = max(whole, key=lambda one: len(one[1] & left))
-        if left.isdisjoint(best[1]):
+    found: list[_Candidate[Tenant]] = []
+    while left and candidates and len(found) < limit:
+        best = max(candidates, key=lambda candidate: len(candidate.workers & left))
+        if left.isdisjoint(best.workers):
             break
         found.append(best)
-        left -= best[1]
+        left -= best.workers
     return found

@@ -281,7 +281,7 @@ def test_a_table_where_nobody_is_isolated_is_that_of_the_design() -> None:
 def test_without_numpy_the_message_says_what_to_install() -> None:
     script = "import sys; sys.modules['numpy'] = None; import holdfast.shards; import holdfast.shards.batch"
     outcome = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
-    assert "MissingExtra: many shards at once needs the extra 'shards'" in outcome.stderr
+    assert "MissingExtra: computing shards in batches needs the extra 'shards'" in outcome.stderr
 
 
 def test_who_does_not_want_many_at_once_does_not_pay_for_numpy() -> None:

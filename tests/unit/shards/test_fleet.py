@@ -10,7 +10,7 @@ from holdfast.shards import Fleet, Slot
 ZONES = {"az1": ["a", "b"], "az2": ["c", "d"]}
 
 
-ALREADY = "worker b is in the fleet already: expected a new one; a spare one takes a slot by `substitute`"
+ALREADY = "worker b is in the fleet already: expected a new one; for a spare one, use `substitute`"
 
 
 def workers(fleet: Fleet) -> list[str]:
@@ -113,11 +113,11 @@ def test_a_weight_is_a_number_above_nothing(weight: float) -> None:
     "name", ["", "\ud800", "a\udfffb", "a\nb", "\t", "\0", "a\x1b[31m", "\x7f", "\u202e", "\u2028", "\xa0"], ids=ascii
 )
 def test_a_name_is_some_text_that_can_be_shown_as_it_is(name: str) -> None:
-    with pytest.raises(InvalidValue, match=r"a worker named .* expected some text that can be printed"):
+    with pytest.raises(InvalidValue, match=r"a worker named .* expected printable text"):
         Slot(worker=name)
-    with pytest.raises(InvalidValue, match=r"worker a in .* expected some text that can be printed"):
+    with pytest.raises(InvalidValue, match=r"worker a in .* expected printable text"):
         Slot(worker="a", group=("az1", name))
-    with pytest.raises(InvalidValue, match=r"worker a in .* expected some text that can be printed"):
+    with pytest.raises(InvalidValue, match=r"worker a in .* expected printable text"):
         Slot(worker="a", host=name)
 
 
@@ -130,7 +130,7 @@ def test_a_name_that_can_be_shown_is_kept_as_it_is() -> None:
 def test_what_makes_no_sense_is_refused() -> None:
     with pytest.raises(InvalidValue, match="worker a is in two slots"):
         Fleet.from_workers(["a", "b", "a"])
-    with pytest.raises(InvalidValue, match="expected as many for each"):
+    with pytest.raises(InvalidValue, match="expected the same number for each"):
         Fleet(slots=(Slot(worker="a", group=("az1",)), Slot(worker="b")))
     with pytest.raises(NotFound, match="no worker z"):
         Fleet.from_workers("ab").find_index("z")
@@ -200,10 +200,10 @@ def test_a_fleet_that_nobody_is_relieved_in_has_no_reliefs() -> None:
 @pytest.mark.parametrize(
     ("slot", "message"),
     [
-        (Slot(worker="r", relieves="z", group=("az1",)), "r relieves z: expected another worker, which has a slot"),
-        (Slot(worker="r", relieves="", group=("az1",)), "r relieves : expected another worker, which has a slot"),
-        (Slot(worker="r", relieves="r", group=("az1",)), "r relieves r: expected another worker, which has a slot"),
-        (Slot(worker="r", relieves="q", group=("az1",)), "r relieves q: expected another worker, which has a slot"),
+        (Slot(worker="r", relieves="z", group=("az1",)), "r relieves z: expected another worker that has its own slot"),
+        (Slot(worker="r", relieves="", group=("az1",)), "r relieves : expected another worker that has its own slot"),
+        (Slot(worker="r", relieves="r", group=("az1",)), "r relieves r: expected another worker that has its own slot"),
+        (Slot(worker="r", relieves="q", group=("az1",)), "r relieves q: expected another worker that has its own slot"),
         (Slot(worker="r", relieves="c", group=("az1",)), "r relieves c in another group"),
     ],
 )

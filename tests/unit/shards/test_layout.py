@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from holdfast import CapacityExhausted, Conflict, InvalidValue, NotFound
 from holdfast.shards import DesignedSharding, Fleet, Layout, NumberedTenant, Plan, Slot, plan
-from holdfast.shards.layout import adapt_layout
+from holdfast.shards.layout import IsolatedTenant, adapt_layout
 
 KEY = b"a secret of sixteen bytes or more"
 
@@ -144,7 +144,7 @@ def test_without_enough_spare_workers_nobody_is_isolated() -> None:
 
 @pytest.mark.parametrize("count", [0, -1])
 def test_nobody_is_isolated_on_nothing(count: int) -> None:
-    with pytest.raises(InvalidValue, match=f"{count} workers for a tenant of its own: expected 1 or more"):
+    with pytest.raises(InvalidValue, match=f"{count} workers for an isolated tenant: expected 1 or more"):
         layout().isolate(b"a", count)
 
 
@@ -193,8 +193,9 @@ def test_slots_are_isolated_that_are_spare_and_of_one_tenant(
     isolated: tuple[tuple[bytes, tuple[int, ...]], ...],
 ) -> None:
     with pytest.raises(InvalidValue, match=r"tenant [ab] is isolated on slots that are not spare, or not its own"):
-        replace(layout(), isolated=isolated)
-    assert replace(layout(), isolated=((b"a", (15, 16)), (b"b", (17,)))).spare_slots == [18, 19, 20]
+        replace(layout(), isolated=tuple(IsolatedTenant(*tenant) for tenant in isolated))
+    valid = (IsolatedTenant(b"a", (15, 16)), IsolatedTenant(b"b", (17,)))
+    assert replace(layout(), isolated=valid).spare_slots == [18, 19, 20]
 
 
 @pytest.mark.no_cover
@@ -387,7 +388,7 @@ def test_new_shards_of_all_workers_take_in_spare_and_relieving_ones_and_leave_ou
 def test_new_shards_are_not_made_of_the_workers_of_an_isolated_tenant() -> None:
     spare = Fleet.from_workers(f"w{number}" for number in range(20))
     layout = Layout(fleet=spare, size=4, overlap=2, key=KEY, design_slot_count=16).isolate(b"bad")
-    with pytest.raises(Conflict, match="while bad has workers of its own: release it first"):
+    with pytest.raises(Conflict, match="new shards would use the workers of isolated tenants: release bad first"):
         layout.redesign(4, 1)
 
 

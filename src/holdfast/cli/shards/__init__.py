@@ -1,4 +1,4 @@
-"""`holdfast shards`: who has which workers, what a change would move, and what a failure would hit.
+"""`holdfast shards`: the shards of tenants, the effects of changes to the fleet, and the effects of failures.
 
 Works on the store of the settings, or on files alone. Each module is a few commands; `inputs.py` reads files.
 """
@@ -14,10 +14,10 @@ __all__ = ["app"]
 
 app = App(
     name="shards",
-    help="Give tenants shards, plan changes of the fleet, see what a failure would hit.\n\n"
+    help="Assign shards to tenants, plan changes of the fleet, and show what a failure would hit.\n\n"
     "Example: holdfast shards plan fleet.csv --size 4 --overlap 2",
     help_epilogue=EXIT_CODES_HELP,
 )
-# Not by name, as the groups are: they import the same, and their help lists what each of them does.
+# Functions, not import paths as for command groups: they share their imports, and the group's help needs all of them.
 for _command in (assign, blast_radius, fleet, forget, grow, isolate, plan, release, remove, report, suspects):
     app.command(_command, help_epilogue=EXIT_CODES_HELP)

@@ -1,4 +1,4 @@
-"""`holdfast shards plan|grow`: what a change of the fleet moves, and then the change."""
+"""`holdfast shards plan|grow`: plan a change of the fleet, show which tenants move, and apply it."""
 
 import dataclasses
 import secrets
@@ -23,25 +23,22 @@ from holdfast.shards.names import format_name
 _KEY_BYTES = 32
 _MOVES_HINT = "name another file for --moves"
 _MAX_WORKERS = 1_000_000
-"""Workers that one may look at by their number alone: more take more memory than it is worth."""
+"""Most workers of a preview with --workers: more would take too much memory."""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeOptions:
-    """The options that say what becomes of a planned change."""
+    """The options that decide whether and how a planned change is made."""
 
-    allow_shared_hosts: Annotated[
-        bool, Parameter(help="Warn of several workers on one host, instead of refusing them.")
-    ] = False
-    apply: Annotated[bool, Parameter(help="Make the change. Without it, only what would move is shown.")] = False
-    force: Annotated[bool, Parameter(help="Make the change although tenants are left without a worker.")] = False
-    moves: Annotated[Path | None, Parameter(help="A new file for all moves, as JSON lines: tenant, leaves, joins.")] = (
-        None
-    )
+    allow_shared_hosts: Annotated[bool, Parameter(help="Only warn if several workers are on one host.")] = False
+    apply: Annotated[bool, Parameter(help="Make the change. Without it, only show what would move.")] = False
+    force: Annotated[bool, Parameter(help="Make the change even if it leaves tenants without a worker.")] = False
+    moves: Annotated[
+        Path | None, Parameter(help="Write all moves to this new file, as JSON lines: tenant, leaves, joins.")
+    ] = None
 
     def read(self, file: str) -> Fleet:
-        """Read a file of workers."""
         return read_fleet(file, shared_host_policy="allow" if self.allow_shared_hosts else "refuse")
 
 
@@ -55,24 +52,22 @@ def plan(
     ] = None,
     /,
     *,
-    workers: Annotated[int | None, Parameter(help="Instead of a file: so many workers, to see what they give.")] = None,
-    zones: Annotated[int, Parameter(help="In so many zones, with --workers.")] = 1,
-    size: Annotated[int | None, Parameter(help="Workers in a shard. Without it, as it is.")] = None,
-    overlap: Annotated[int | None, Parameter(help="The most workers that two tenants share. As it is.")] = None,
-    redesign: Annotated[
-        bool, Parameter(help="Make new shards of all workers, spare ones too: nearly everybody moves.")
-    ] = False,
+    workers: Annotated[int | None, Parameter(help="Number of workers, instead of a file, for a preview only.")] = None,
+    zones: Annotated[int, Parameter(help="Number of zones of these workers, with --workers.")] = 1,
+    size: Annotated[int | None, Parameter(help="Workers per shard. Default: unchanged.")] = None,
+    overlap: Annotated[int | None, Parameter(help="Most workers that two tenants share. Default: unchanged.")] = None,
+    redesign: Annotated[bool, Parameter(help="Make new shards, also of spares. Nearly all tenants move.")] = False,
     change: ChangeOptions = DRY_RUN,
     store: ShardStoreOptions = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Show what shards a fleet gives and who moves if it takes the place of the one that is kept; with --apply, do so.
+    """Plan the shards of a fleet and show which tenants move. With --apply, put the plan into effect.
 
-    Workers that are still there keep their slots. Without any size, all that the fleet allows are listed.
+    Workers that are still in the file keep their slots. A first plan without --size and --overlap lists all choices.
     Example: holdfast shards plan fleet.csv --size 4 --overlap 2 --apply
     """
     if workers is not None and (change.apply or change.moves is not None):
-        raise InvalidValue("--workers is only to look: name a file of workers for --apply and --moves")
+        raise InvalidValue("--workers is for a preview only: name a file of workers for --apply and --moves")
     given = _read_given_fleet(fleet, workers, zones, change)
     with ExitStack() as stack:
         assignments, current = (None, None) if workers is not None else _open_existing(stack, store)
@@ -86,14 +81,14 @@ def plan(
             if current is None
             else _change_layout(current.layout, given, size, overlap, redesign=redesign)
         )
-        if assignments is None and change.apply:  # only now: what was refused above leaves no store behind
+        if assignments is None and change.apply:  # only now, so that an error above leaves no store behind
             assignments = stack.enter_context(store.open(is_new=True))
         if assignments is not None:
             _carry_out(assignments, layout, change, as_json=json)
             return
         if change.moves is not None:
             with create_file(change.moves, alternative=_MOVES_HINT):
-                pass  # nobody is there who could move
+                pass  # no tenant could move yet
         show_layout(layout, as_json=json)
 
 
@@ -101,32 +96,28 @@ def grow(
     *,
     add: Annotated[
         str | None,
-        Parameter(allow_leading_hyphen=True, help="A file of workers that are spare from now on. Nobody moves."),
+        Parameter(allow_leading_hyphen=True, help="A file of workers to add as spare ones. No tenant moves."),
     ] = None,
     relieve: Annotated[
-        list[str] | None, Parameter(help="OLD=NEW: a new worker takes over half the tenants of one.")
+        list[str] | None, Parameter(help="OLD=NEW: a new worker shares the slot of OLD and takes half of its tenants.")
     ] = None,
-    replace: Annotated[list[str] | None, Parameter(help="OLD=NEW: a new worker takes over all tenants of one.")] = None,
-    substitute: Annotated[list[str] | None, Parameter(help="OLD=SPARE: the same, with a spare worker.")] = None,
-    drain: Annotated[
-        list[str] | None, Parameter(help="A worker that gets no more work. Its tenants have the others.")
-    ] = None,
+    replace: Annotated[list[str] | None, Parameter(help="OLD=NEW: a new worker takes all tenants of OLD.")] = None,
+    substitute: Annotated[list[str] | None, Parameter(help="OLD=SPARE: a spare worker takes OLD's tenants.")] = None,
+    drain: Annotated[list[str] | None, Parameter(help="A worker that gets no more work. Tenants use others.")] = None,
     double: Annotated[
         str | None,
-        Parameter(
-            allow_leading_hyphen=True, help="A file of as many workers in every group as there are. Nobody moves."
-        ),
+        Parameter(allow_leading_hyphen=True, help="A file with a twin for each worker, by group. No tenant moves."),
     ] = None,
     change: ChangeOptions = DRY_RUN,
     store: ShardStoreOptions = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Change the fleet that is kept by a worker or two, or by twice as many, and show who moves; with --apply, do so.
+    """Plan a change of the stored fleet and show which tenants move. With --apply, make the change.
 
     Example: holdfast shards grow --replace worker-3=worker-101 --apply
     """
     if not any((add, relieve, replace, substitute, drain, double)):
-        raise InvalidValue("nothing to change: say --add, --relieve, --replace, --substitute, --drain or --double")
+        raise InvalidValue("nothing to change: use --add, --relieve, --replace, --substitute, --drain or --double")
     with store.open() as assignments:
         layout = assignments.layout
         fleet = (
@@ -155,9 +146,9 @@ def grow(
 def _relieve(layout: Layout, old: str, new: str) -> Fleet:
     index = layout.fleet.find_index(old)
     if index in layout.spare_slots:
-        raise InvalidValue(f"--relieve {old}={new}: {old} is spare and has no tenants; expected one that has")
+        raise InvalidValue(f"--relieve {old}={new}: {old} is spare; expected a worker that has tenants")
     if index in layout.sharding.spare_slots:
-        raise InvalidValue(f"--relieve {old}={new}: {old} is there for one tenant alone; expected one with several")
+        raise InvalidValue(f"--relieve {old}={new}: {old} has one isolated tenant; expected a worker with several")
     return layout.fleet.relieve(old, new)
 
 
@@ -169,15 +160,15 @@ def _substitute(layout: Layout, old: str, new: str) -> Fleet:
 
 def _read_given_fleet(file: str | None, workers: int | None, zones: int, change: ChangeOptions) -> Fleet | None:
     if file is not None and workers is not None:
-        raise InvalidValue("expected a file of workers or --workers, and not both")
+        raise InvalidValue("expected a file of workers or --workers, not both")
     if workers is None:
         if zones != 1:
-            raise InvalidValue("--zones is for --workers: a file says itself where its workers are")
+            raise InvalidValue("--zones is for --workers: in a file, a column says where workers are")
         return None if file is None else change.read(file)
     if workers > _MAX_WORKERS:
-        raise InvalidValue(f"{workers} workers: expected {_MAX_WORKERS:,} at the most")
+        raise InvalidValue(f"{workers} workers: expected at most {_MAX_WORKERS:,}")
     if not 1 <= zones <= workers:
-        raise InvalidValue(f"{workers} workers in {zones} zones: expected one in each at least")
+        raise InvalidValue(f"{workers} workers in {zones} zones: expected at least one worker in each zone")
     if zones == 1:
         return Fleet.from_workers(f"worker-{number}" for number in range(1, workers + 1))
     numbers = range(workers)
@@ -188,22 +179,22 @@ def _read_given_fleet(file: str | None, workers: int | None, zones: int, change:
 
 def _note_shared_hosts(fleet: Fleet, *, as_json: bool) -> None:
     for host, sharing in fleet.shared_hosts().items():
-        print_note(f"{', '.join(sharing)} are on {host}: they fail together, whatever shards share", as_json=as_json)
+        print_note(f"{', '.join(sharing)} are on {host}: they fail together, even in disjoint shards", as_json=as_json)
 
 
 def _refuse_shared_hosts(old: Fleet, new: Fleet) -> None:
-    """Raise InvalidValue if workers share a host that did not before: what was let pass once was only that."""
+    """Raise InvalidValue if workers newly share a host: allowing earlier shared hosts does not allow new ones."""
     before = old.shared_hosts()
     for host, sharing in new.shared_hosts().items():
         if not {*sharing} <= {*before.get(host, ())}:
             raise InvalidValue(
-                f"workers {', '.join(sharing)} are on {host}: they would fail together; give each a machine, or let it "
-                "pass with --allow-shared-hosts"
+                f"workers {', '.join(sharing)} are on {host}: they would fail together; give each its own machine, or "
+                "use --allow-shared-hosts"
             )
 
 
 def _open_existing(stack: ExitStack, store: ShardStoreOptions) -> tuple[Assignments | None, LayoutVersion | None]:
-    """Return the assignments of the store, if there is one, and their current version, if they have one."""
+    """Return the assignments and their current version, each None if there is none yet."""
     assignments = current = None
     with suppress(NotFound):
         assignments = stack.enter_context(store.open())
@@ -213,9 +204,9 @@ def _open_existing(stack: ExitStack, store: ShardStoreOptions) -> tuple[Assignme
 
 def _first_layout(fleet: Fleet | None, size: int | None, overlap: int | None) -> Layout:
     if fleet is None:
-        raise InvalidValue("no fleet: name a file of workers, or --workers to see what so many give")
+        raise InvalidValue("no fleet: name a file of workers, or use --workers for a preview")
     if size is None and overlap is None:
-        raise InvalidValue("--apply needs --size and --overlap: choose from what is listed without it")
+        raise InvalidValue("--apply needs --size and --overlap: without --apply, all choices are listed")
     if size is None or overlap is None:
         raise InvalidValue("expected both --size and --overlap")
     return Layout.create(fleet, size, overlap, key=secrets.token_bytes(_KEY_BYTES))
@@ -232,7 +223,7 @@ def _change_layout(
 
 
 def _double_layout(layout: Layout, workers: Fleet) -> Layout:
-    """With twins on the machines that they are on, and of their own weight."""
+    """Return the doubled layout, whose new workers have the hosts and weights of the file."""
     twice = layout.double(_match_twins(layout.fleet, workers))
     new = {slot.worker: slot for slot in workers.slots}
     slots = (
@@ -245,17 +236,17 @@ def _double_layout(layout: Layout, workers: Fleet) -> Layout:
 
 
 def _match_twins(fleet: Fleet, workers: Fleet) -> Sequence[str]:
-    """A worker of the same group for each there is, in the order of the slots."""
+    """Return a new worker of the same group for each slot, in the order of the slots."""
     left: dict[tuple[str, ...], list[str]] = {}
     for slot in workers.slots:
         left.setdefault(slot.group, []).append(slot.worker)
     found = []
     for slot in fleet.slots:
         if not left.get(slot.group):
-            raise InvalidValue(f"--double: no worker in {' / '.join(slot.group) or 'it'} for {slot.worker}")
+            raise InvalidValue(f"--double: no new worker in {' / '.join(slot.group) or 'the file'} for {slot.worker}")
         found.append(left[slot.group].pop(0))
     if any(left.values()):
-        raise InvalidValue(f"--double: {sum(map(len, left.values()))} workers too many: expected one for each there is")
+        raise InvalidValue(f"--double: {sum(map(len, left.values()))} workers too many: expected one for each worker")
     return found
 
 
@@ -263,7 +254,7 @@ def _parse_pairs(option: str, given: Sequence[str] | None) -> Iterator[tuple[str
     for text in given or ():
         old, equals, new = text.partition("=")
         if not (old and equals and new):
-            raise InvalidValue(f"{option} {text}: expected a worker, an equals sign and another")
+            raise InvalidValue(f"{option} {text}: expected OLD=NEW, the names of two workers")
         yield old, new
 
 
@@ -273,7 +264,7 @@ def _carry_out(assignments: Assignments, layout: Layout, options: ChangeOptions,
         first = ", ".join(format_name(tenant.name) for tenant in change.plan.down[:MAX_MOVES_SHOWN])
         raise Conflict(
             f"{len(change.plan.down):,} of {change.plan.tenants:,} tenants would be left without a worker, such as "
-            f"{first}: give them others first, or see whether a list was cut off; --force makes the change"
+            f"{first}: check that the list of workers is complete, or make the change anyway with --force"
         )
     if options.moves is not None:
         with create_file(options.moves, alternative=_MOVES_HINT) as file:

@@ -1,4 +1,4 @@
-"""`holdfast shards report|blast-radius`: what an assignment means, and what a failure hits. Needs extra `shards`."""
+"""`holdfast shards report|blast-radius`: overlaps, load and the effects of failures. Needs the extra `shards`."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,14 +22,12 @@ File: TypeAlias = Annotated[
     Parameter(
         name="FILE",
         allow_leading_hyphen=True,
-        help="Tenants and their workers, CSV or JSON lines, or -; without it, those that are kept in the store.",
+        help="Tenants and their workers, as CSV or JSON lines, or -. Default: those in the store.",
     ),
 ]
 FleetFile: TypeAlias = Annotated[
     str | None,
-    Parameter(
-        allow_leading_hyphen=True, help="The workers of FILE, with their zones; without it, those that occur in it."
-    ),
+    Parameter(allow_leading_hyphen=True, help="A file of workers with their zones. Default: the workers in FILE."),
 ]
 
 
@@ -46,14 +44,14 @@ def report(
     /,
     *,
     fleet: FleetFile = None,
-    overlap: Annotated[int | None, Parameter(help="The most that two tenants of FILE are to share.")] = None,
+    overlap: Annotated[int | None, Parameter(help="Most workers that two tenants of FILE should share.")] = None,
     picture: PictureOptions = NO_PICTURE,
     store: ShardStoreOptions = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Show who shares what with whom: overlaps of all pairs, load, and the worst that one failure can do.
+    """Show the overlaps of all pairs of tenants, the load of workers, and the worst that one failure can do.
 
-    The picture is how many pairs share how many workers.
+    The picture shows how many pairs share how many workers.
     Example: holdfast shards report --svg overlaps.svg
     """
     from holdfast.shards import report as reports
@@ -62,7 +60,7 @@ def report(
     loaded = _load_table(file, fleet, store)
     layout = loaded.layout
     if layout is not None and overlap is not None:
-        raise InvalidValue("--overlap is for FILE: what is kept says itself what it promised")
+        raise InvalidValue("--overlap is for FILE: shards in the store have an overlap of their own")
     found = reports.build_report(
         loaded.fleet,
         loaded.table,
@@ -73,25 +71,25 @@ def report(
     if json:
         print_json(_build_json(found, loaded))
         return
-    print_table(("report", ""), _describe_report(found, loaded.names, is_kept=layout is not None))
+    print_table(("report", ""), _describe_report(found, loaded.names, is_stored=layout is not None))
     print()
     shared = enumerate(zip(found.overlaps.pairs_by_shared_workers, found.overlaps.tenants_by_max_shared, strict=True))
     print_table(
-        ("shared workers", "pairs of tenants", "tenants whose worst neighbour shares so many"),
+        ("shared workers", "pairs of tenants", "tenants with this maximum overlap"),
         [(number, f"{pairs:,}", f"{tenants:,}") for number, (pairs, tenants) in shared],
     )
     if found.neighbours:
         print()
         slots, names = loaded.fleet.slots, loaded.names
         print_table(
-            ("tenant", "worst neighbour", "share"),
+            ("tenant", "worst neighbour", "shared workers"),
             [
                 (
-                    format_name(names[one.row]),
-                    format_name(names[one.other_row]),
-                    " ".join(slots[index].worker for index in one.slot_indexes),
+                    format_name(names[pair.row]),
+                    format_name(names[pair.other_row]),
+                    " ".join(slots[index].worker for index in pair.slot_indexes),
                 )
-                for one in found.neighbours
+                for pair in found.neighbours
             ],
         )
 
@@ -101,7 +99,7 @@ def blast_radius(
     /,
     *,
     tenant: Annotated[
-        list[str] | None, Parameter(help="A tenant that takes all its workers down. May be repeated.")
+        list[str] | None, Parameter(help="A tenant that takes down its workers. May be repeated.")
     ] = None,
     worker: Annotated[list[str] | None, Parameter(help="A worker that fails. May be repeated.")] = None,
     zone: Annotated[list[str] | None, Parameter(help="A zone that fails, or any other group. May be repeated.")] = None,
@@ -110,16 +108,16 @@ def blast_radius(
     store: ShardStoreOptions = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Show how many tenants are hit, fully or partly, when tenants turn bad, or workers or zones fail.
+    """Show how many tenants are hit, fully or partly, when tenants take down their workers, or workers or zones fail.
 
-    The picture is tenants by workers, before and after.
+    The picture shows tenants and their workers, before and after.
     Example: holdfast shards blast-radius --tenant tenant-17 --svg blast.svg
     """
     from holdfast.shards import report as reports
 
     picture.check()
     if not (tenant or worker or zone):
-        raise InvalidValue("nothing fails: say --tenant, --worker or --zone")
+        raise InvalidValue("nothing fails: use --tenant, --worker or --zone")
     loaded = _load_table(file, fleet, store)
     rows = [_find_row(loaded.names, one) for one in tenant or ()]
     found = reports.compute_blast_radius(
@@ -139,7 +137,7 @@ def _load_table(file: str | None, fleet: str | None, store: ShardStoreOptions) -
 
     if file is None:
         if fleet is not None:
-            raise InvalidValue("--fleet is for FILE: the fleet of what is kept is kept with it")
+            raise InvalidValue("--fleet is for FILE: shards in the store have a fleet of their own")
         with store.open() as assignments:
             layout = assignments.layout
             tenants = list(assignments.iter_tenants())
@@ -176,11 +174,11 @@ def _find_row(names: Sequence[bytes], tenant: str) -> int:
     try:
         return names.index(parse_name(tenant))
     except ValueError as error:
-        raise NotFound(f"there is no tenant {tenant} among these {len(names)}") from error
+        raise NotFound(f"there is no tenant {tenant} among the {len(names)} tenants") from error
 
 
 def _build_json(found: "Report", loaded: _LoadedTable) -> dict[str, Any]:
-    """The report for machines, with names where it has rows and slot indexes."""
+    """Return the report as JSON values, with names instead of rows and slot indexes."""
     slots, names = loaded.fleet.slots, loaded.names
     written: dict[str, Any] = msgspec.to_builtins(found)
     written["neighbours"] = [
@@ -197,25 +195,25 @@ def _build_json(found: "Report", loaded: _LoadedTable) -> dict[str, Any]:
     return written
 
 
-def _describe_report(found: "Report", names: Sequence[bytes], *, is_kept: bool) -> Iterator[tuple[str, str]]:
+def _describe_report(found: "Report", names: Sequence[bytes], *, is_stored: bool) -> Iterator[tuple[str, str]]:
     load, worst = found.load, found.worst_cases
     yield "tenants", f"{found.tenants:,}"
     yield "workers", f"{found.workers:,}, {len(load.spare_workers):,} without tenants"
-    if is_kept:
+    if is_stored:
         yield "shards", f"{found.shards_used:,} used, {found.shards_left:,} left of {found.shards_possible:,}"
     else:
-        yield "shards", f"{found.shards_used:,} different ones"
+        yield "shards", f"{found.shards_used:,} different"
     if found.already_down:
         yield "tenants without a worker", f"{found.already_down:,}: all of theirs are drained"
-    yield "most that two tenants share", str(found.overlaps.max_shared)
+    yield "most workers two tenants share", str(found.overlaps.max_shared)
     if found.promised_overlap is not None:
         yield f"pairs that share more than {found.promised_overlap}", f"{found.pairs_above_promise:,}"
-    yield "tenants on a worker", f"{load.tenants_per_worker.lowest:,.0f} to {load.tenants_per_worker.highest:,.0f}"
-    yield "bad tenants survived", f"{found.attackers_survived}, which take all of their workers down"
-    yield "one tenant takes", f"{found.capacity_lost:.2%} of the fleet"
+    yield "tenants per worker", f"{load.tenants_per_worker.lowest:,.0f} to {load.tenants_per_worker.highest:,.0f}"
+    yield "attackers survived", f"{found.attackers_survived}, if each takes down all its workers"
+    yield "capacity lost to an attacker", f"{found.capacity_lost:.2%} of the fleet"
     yield (
-        "a worker fails: others carry",
-        "nobody takes over" if found.required_headroom is None else f"up to {found.required_headroom:.1%} more",
+        "extra load if a worker fails",
+        "no worker takes over" if found.required_headroom is None else f"up to {found.required_headroom:.1%}",
     )
     yield "worst tenant", _format_worst_cases(worst.fully_hit_by_tenant, worst.partly_hit_by_tenant, names)
     yield "worst worker", _format_worst_cases(worst.fully_hit_by_worker, worst.partly_hit_by_worker, names)
@@ -229,14 +227,14 @@ def _describe_report(found: "Report", names: Sequence[bytes], *, is_kept: bool) 
 
 
 def _format_worst_cases(fully: "WorstCase", partly: "WorstCase", names: Sequence[bytes]) -> str:
-    return f"takes {_format_worst_case(fully, names)} down, and something from {_format_worst_case(partly, names)}"
+    return f"takes down {_format_worst_case(fully, names)}, partly hits {_format_worst_case(partly, names)}"
 
 
 def _format_worst_case(peak: "WorstCase", names: Sequence[bytes]) -> str:
     if peak.cause is None:
-        return "nobody"
-    by = format_name(names[peak.cause]) if isinstance(peak.cause, int) else peak.cause
-    return f"{_format_others(peak.count)} ({peak.share:.2%}, {by})"
+        return "no others"
+    cause = format_name(names[peak.cause]) if isinstance(peak.cause, int) else peak.cause
+    return f"{_format_others(peak.count)} ({peak.share:.2%}, {cause})"
 
 
 def _format_others(count: int) -> str:
@@ -248,9 +246,9 @@ def _describe_blast_radius(found: "BlastRadius") -> Iterator[tuple[str, str]]:
     yield "tenants down", f"{_format_others(found.fully_hit)} ({found.fully_hit_share:.3%})"
     yield "tenants partly hit", f"{_format_others(found.partly_hit)} ({found.partly_hit_share:.3%})"
     if found.already_down:
-        yield "tenants down before", f"{_format_others(found.already_down)}: all of their workers are drained"
-    yield "tenants not hit", f"{_format_others(found.unaffected)} ({found.unaffected_share:.3%})"
+        yield "tenants already down", f"{_format_others(found.already_down)}: all of their workers are drained"
+    yield "tenants unaffected", f"{_format_others(found.unaffected)} ({found.unaffected_share:.3%})"
     for lost, count in enumerate(found.tenants_by_workers_lost):
         if lost and count:
             yield f"  lost {lost}", f"{count:,}"
-    yield "the worst of the other workers", f"{found.max_load_increase:.1%} more load"
+    yield "max load increase", f"{found.max_load_increase:.1%}, of a remaining worker"

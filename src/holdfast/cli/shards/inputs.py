@@ -1,6 +1,6 @@
-"""Fleets, tenants and assignments from files: JSON lines, CSV with a header, or names alone, told by the first line.
+"""Fleets, tenants and assignments from files: JSON lines, CSV with a header, or plain names. The first line decides.
 
-Files are UTF-8; what is not is kept byte by byte, because a tenant's name may be any bytes.
+Files are UTF-8. Other bytes are preserved, because a tenant's name may be any bytes.
 """
 
 import csv
@@ -15,19 +15,19 @@ from holdfast.shards.fleet import Fleet, Slot
 
 _SLOT_COLUMNS = ("worker", "weight", "host")
 _FORMAT_SUFFIXES = (".csv", ".json", ".jsonl", ".ndjson")
-"""Ends of names of files that say what is in them: no names alone."""
+"""Files with these suffixes must have the format that the suffix names: they are not lists of plain names."""
 
 
 class FileRecord(NamedTuple):
-    """What one line of a file says."""
+    """The fields of one record of a file."""
 
     location: str
-    """The file and the line, for people."""
+    """The file and the line or entry, for messages."""
     fields: Mapping[str, Any]
 
 
 def read_fleet(path: str, *, shared_host_policy: Literal["refuse", "allow"] = "refuse") -> Fleet:
-    """The workers of a file: `worker`, and `weight` and `host` if it has them; whatever else there is, is a group."""
+    """Read a file of workers: field `worker`, optional `weight` and `host`; every other field is a group."""
     slots: list[Slot] = []
     groups: list[str] = []
     seen: dict[str, str] = {}
@@ -35,19 +35,17 @@ def read_fleet(path: str, *, shared_host_policy: Literal["refuse", "allow"] = "r
         found = [name for name in fields if name not in _SLOT_COLUMNS]
         other = seen.setdefault(str(fields.get("worker")), location)
         if other != location:
-            raise InvalidValue(
-                f"{location}: worker {fields.get('worker')} was there before, in {other}; expected it once"
-            )
+            raise InvalidValue(f"{location}: worker {fields.get('worker')} is already in {other}; expected it once")
         if not slots:
             groups = found
-        elif {*found} != {*groups}:  # by name: JSON may have them in any order
+        elif {*found} != {*groups}:  # as sets, because JSON may have them in any order
             raise InvalidValue(
                 f"{location}: this worker has {_join_names(found)} and the first one {_join_names(groups)}: "
-                "expected the same for each"
+                "expected the same groups for each"
             )
         slots.append(_build_slot(location, fields, groups))
     if not slots:
-        raise InvalidValue(f"{describe_input(path)}: no worker in it; expected a line for each")
+        raise InvalidValue(f"{describe_input(path)}: no worker in it; expected a line for each worker")
     try:
         return Fleet(slots=tuple(slots), shared_host_policy=shared_host_policy)
     except InvalidValue as error:
@@ -55,13 +53,13 @@ def read_fleet(path: str, *, shared_host_policy: Literal["refuse", "allow"] = "r
 
 
 def read_tenants(path: str) -> Iterator[bytes]:
-    """The names of a file, one after the other: `tenant` of JSON or CSV, or whole lines."""
+    """Yield the names of a file of tenants: field `tenant` of JSON or CSV, or whole lines."""
     for location, fields in _read_records(path, "tenant", or_lines=True):
         yield parse_name(_require_text(location, fields.get("tenant"), "the name of a tenant"))
 
 
 def read_assignments(path: str) -> Iterator[tuple[bytes, Sequence[str]]]:
-    """The tenants of a file and their workers: `workers` is a list in JSON; in CSV, whatever is not the tenant."""
+    """Yield the tenants of a file and their workers: a list or text `workers`, or all fields except `tenant`."""
     for location, fields in _read_records(path, "tenant"):
         name = parse_name(_require_text(location, fields.get("tenant"), "the name of a tenant"))
         workers = fields.get("workers", [value for key, value in fields.items() if key != "tenant"])
@@ -73,7 +71,7 @@ def read_assignments(path: str) -> Iterator[tuple[bytes, Sequence[str]]]:
 
 
 def parse_name(text: str) -> bytes:
-    """A tenant's name from the command line or a file, byte by byte as it was there."""
+    """Return a tenant's name from the command line or a file, with its original bytes."""
     try:
         return text.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:  # half a character, as JSON can hold
@@ -81,15 +79,15 @@ def parse_name(text: str) -> bytes:
 
 
 def _read_records(path: str, wanted: str, *, or_lines: bool = False) -> Iterator[FileRecord]:
-    """The lines of a file that are not empty, each with what it says of what is wanted and whatever else it says."""
+    """Yield the records of a file, without empty lines. With `or_lines`, a plain line is a field `wanted`."""
     with open_input(path, errors="surrogateescape") as lines:
         yield from _parse_records(describe_input(path), lines, wanted, or_lines=or_lines)
 
 
 def _parse_records(source: str, lines: Iterable[str], wanted: str, *, or_lines: bool) -> Iterator[FileRecord]:
     numbered = enumerate(lines, start=1)
-    begin, first = next((entry for entry in numbered if entry[1].strip()), (1, ""))
-    # What an array begins with may stand on two lines; a name may be a bracket.
+    begin, first = next(((number, line) for number, line in numbered if line.strip()), (1, ""))
+    # The beginning of an array, `[{`, may be on two lines; a bracket alone may be a name.
     opening = [(begin, first), *(islice(numbered, 1) if first.strip() == "[" else ())]
     filled = chain(opening, numbered)
     if first.lstrip().startswith("{"):
@@ -106,7 +104,7 @@ def _parse_records(source: str, lines: Iterable[str], wanted: str, *, or_lines: 
 
 
 def _parse_array(source: str, text: str) -> Iterator[FileRecord]:
-    """One JSON document, as commands print it with --json."""
+    """Yield the records of one JSON array, as commands print it with --json."""
     for number, fields in enumerate(decode_json(source, text), start=1):
         yield _build_record(f"{source}, entry {number}", fields)
 
@@ -114,7 +112,7 @@ def _parse_array(source: str, text: str) -> Iterator[FileRecord]:
 def _build_record(location: str, fields: object) -> FileRecord:
     if not isinstance(fields, dict):
         raise InvalidValue(f"{location}: expected a JSON object")
-    # Null says nothing, as an empty field of CSV.
+    # Null is a missing field, as is an empty field of CSV.
     return FileRecord(location, {name: value for name, value in fields.items() if value is not None})
 
 
@@ -128,23 +126,23 @@ def _parse_json_lines(source: str, numbered: Iterable[tuple[int, str]]) -> Itera
 def _parse_header(line: str) -> list[str]:
     try:
         return [field.strip() for field in next(csv.reader([line]), [])]
-    except csv.Error:  # far too long: whatever it is, it is no header
+    except csv.Error:  # a field that is far too long: not a header
         return []
 
 
 def _parse_csv(source: str, lines: Iterable[str], begin: int) -> Iterator[FileRecord]:
     reader = csv.reader(lines, strict=True)
-    number = begin  # where a row begins, which may go on for several lines
+    number = begin  # the first line of a row, which may have several
     try:
         header = [field.strip() for field in next(reader)]
         if len({*header}) < len(header):
-            raise InvalidValue(f"{source}: columns {', '.join(header)}; expected each once")
+            raise InvalidValue(f"{source}: columns {', '.join(header)}; expected each column once")
         number = begin + reader.line_num
         for row in reader:
             location = f"{source}, line {number}"
             if len(row) > len(header):
                 raise InvalidValue(f"{location}: {len(row)} fields, and the first line has {len(header)}")
-            # A tenant's name is what it is, blanks and all; around the others they are for the eye.
+            # Blanks are part of a tenant's name. Around other fields they are only for readability.
             pairs = (
                 (name, field if name == "tenant" else field.strip()) for name, field in zip(header, row, strict=False)
             )
@@ -158,18 +156,18 @@ def _parse_csv(source: str, lines: Iterable[str], begin: int) -> Iterator[FileRe
 
 def _build_slot(location: str, fields: Mapping[str, Any], groups: Sequence[str]) -> Slot:
     texts = {
-        name: _require_text(location, value, f"a text as {name}") for name, value in fields.items() if name != "weight"
+        name: _require_text(location, value, f"text as {name}") for name, value in fields.items() if name != "weight"
     }
     weight = fields.get("weight", 1.0)
     try:
-        share = float(weight)
+        number = float(weight)
     except (TypeError, ValueError, OverflowError) as error:
         raise InvalidValue(f"{location}: weight {weight!r}: expected a number above 0") from error
     try:
         return Slot(
             worker=texts.get("worker", ""),
             group=tuple(texts[name] for name in groups),
-            weight=share,
+            weight=number,
             host=texts.get("host"),
         )
     except InvalidValue as error:

@@ -1,4 +1,4 @@
-"""What commands on shards show of a layout and of a change to it."""
+"""The output of commands on shards: a layout, a change of layout, and the choices of a fleet."""
 
 from collections.abc import Iterator
 from fractions import Fraction
@@ -12,11 +12,11 @@ from holdfast.shards.design_choice import double_design
 from holdfast.shards.schemes import compare_schemes
 
 MAX_MOVES_SHOWN = 10
-"""Moves that are shown; all of them go to a file."""
+"""Moves that are printed; --moves writes all of them to a file."""
 _MAX_LISTED_SIZE = 6
-"""Sizes of shards that are listed for who has not chosen yet: more workers each are rarely worth their load."""
+"""Largest size in the list of choices: larger shards are rarely worth their load."""
 _COMPARED_SIZE = 4
-"""The size for which shards of all kinds are compared, or the next smaller one."""
+"""The size for which sharding schemes are compared; the largest smaller one if no design has it."""
 
 
 def _build_facts(layout: Layout) -> dict[str, object]:
@@ -34,7 +34,7 @@ def _build_facts(layout: Layout) -> dict[str, object]:
 
 
 def show_layout(layout: Layout, *, as_json: bool) -> None:
-    """Show what shards a layout gives."""
+    """Print the facts about a layout."""
     print_rows(_build_facts(layout), ("shards", ""), _describe_layout(layout), as_json=as_json)
 
 
@@ -42,14 +42,14 @@ def _describe_layout(layout: Layout) -> Iterator[tuple[str, str]]:
     facts = _build_facts(layout)
     yield "workers", f"{facts['workers']}, {facts['spare']} of them spare"
     yield "shards", f"{facts['shards']:,} of {layout.size}, any two share at most {layout.overlap} ({facts['design']})"
-    yield "bad tenants survived", f"{facts['attackers_survived']}, which take all of their workers down"
-    yield "one tenant takes", f"{facts['capacity_lost']:.2%} of the fleet"
+    yield "attackers survived", f"{facts['attackers_survived']}, if each takes down all its workers"
+    yield "capacity lost to an attacker", f"{facts['capacity_lost']:.2%} of the fleet"
     if layout.empty_slots:
-        yield "slots without a worker", f"{len(layout.empty_slots)}: whoever has one, now or later, has a worker less"
+        yield "slots without a worker", f"{len(layout.empty_slots)}: a tenant with such a slot has one worker less"
 
 
 def show_change(change: LayoutChange, version: int, *, is_applied: bool, as_json: bool) -> None:
-    """Show who moves, and whether it was done."""
+    """Print the new layout, which tenants move, and whether the change was applied."""
     plan = change.plan
     first = [(decode_name(move.tenant.name), move.leaves, move.joins) for move in islice(plan.moves(), MAX_MOVES_SHOWN)]
     if as_json:
@@ -76,63 +76,64 @@ def show_change(change: LayoutChange, version: int, *, is_applied: bool, as_json
     ]
     if plan.degraded:
         rows.append(
-            ("  short of a worker", f"{plan.degraded:,}, because it is drained or gone, and none took its slot")
+            ("  short of a worker", f"{plan.degraded:,}, because it is drained or gone, and no other took its slot")
         )
     if plan.down:
-        rows.append(("  without a worker", f"{len(plan.down):,}: nobody serves them"))
+        rows.append(("  without a worker", f"{len(plan.down):,}: no worker serves them"))
     print_table(("shards", ""), rows)
     if first:
         print()
         print_table(("tenant", "leaves", "joins"), [(name, *map(" ".join, rest)) for name, *rest in first])
-    print(f"applied, version {version}" if is_applied else "nothing changed: repeat it with --apply")
+    print(f"applied, version {version}" if is_applied else "nothing changed: repeat the command with --apply")
 
 
 def show_choices(fleet: Fleet, *, as_json: bool) -> None:
-    """Show all shards that a fleet allows, beside none and plain ones."""
+    """Print all sizes and overlaps that a fleet allows, and a comparison of sharding schemes."""
     choices = []
-    reason = InvalidValue("a fleet of one worker has no shards: expected two at least")
+    reason = InvalidValue("a fleet of one worker has no shards: expected at least two workers")
     for size in range(2, min(_MAX_LISTED_SIZE, len(fleet)) + 1):
         for overlap in range(size):
             try:
                 choices.append(DesignedSharding(fleet, size, overlap, key=b""))
             except InvalidValue as error:
-                reason = error  # no design fits: not a choice
+                reason = error  # no design fits
     if not choices:
         raise reason
     count = len(fleet)
     if as_json:
         print_json(
             [
-                pick_attributes(one, "size", "overlap")
-                | {"shards": one.capacity, "attackers_survived": one.attackers_survived, "spare": len(one.spare_slots)}
-                | {"capacity_lost": one.size / count, "can_double": _can_double(one)}
-                for one in choices
+                pick_attributes(choice, "size", "overlap")
+                | {"shards": choice.capacity, **pick_attributes(choice, "attackers_survived")}
+                | {"spare": len(choice.spare_slots), "capacity_lost": choice.size / count}
+                | {"can_double": _can_double(choice)}
+                for choice in choices
             ]
         )
         return
     rows = [
         (
-            one.size,
-            one.overlap,
-            f"{one.capacity:,}",
-            one.attackers_survived,
-            len(one.spare_slots),
-            f"{one.size / count:.1%}",
-            "yes" if _can_double(one) else "",
+            choice.size,
+            choice.overlap,
+            f"{choice.capacity:,}",
+            choice.attackers_survived,
+            len(choice.spare_slots),
+            f"{choice.size / count:.1%}",
+            "yes" if _can_double(choice) else "",
         )
-        for one in choices
+        for choice in choices
     ]
-    print_table(("size", "overlap", "shards", "survives", "spare", "one tenant takes", "can be doubled"), rows)
+    print_table(("size", "overlap", "shards", "attackers survived", "spare", "capacity lost", "can be doubled"), rows)
     print()
-    size = max(one.size for one in choices if one.size <= _COMPARED_SIZE)  # some: if any fit, shards of two do
+    size = max(choice.size for choice in choices if choice.size <= _COMPARED_SIZE)  # if any fit, shards of two do
     compared = compare_schemes(count, size)
     print_table(
-        (f"shards of {size}", "how many", "a bad tenant takes down", "a worker fails: others carry"),
+        (f"shards of {size}", "how many", "an attacker takes down", "extra load if a worker fails"),
         [
             (
                 scheme.name,
                 f"{scheme.shards:,}",
-                f"{float(scheme.down_share):.3%} of all",
+                f"{float(scheme.down_share):.3%} of tenants",
                 _format_headroom(scheme.required_headroom),
             )
             for scheme in (compared.unsharded, compared.plain, compared.shuffle)
@@ -149,4 +150,4 @@ def _can_double(sharding: DesignedSharding) -> bool:
 
 
 def _format_headroom(required_headroom: Fraction | None) -> str:
-    return "nobody takes over" if required_headroom is None else f"{float(required_headroom):.1%} more"
+    return "no worker takes over" if required_headroom is None else f"{float(required_headroom):.1%}"

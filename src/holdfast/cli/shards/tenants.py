@@ -1,4 +1,4 @@
-"""`holdfast shards assign|remove|suspects|isolate|release|forget|fleet`: tenants, and the workers that are kept."""
+"""`holdfast shards assign|remove|suspects|isolate|release|forget|fleet`: tenants, and the stored fleet."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -31,7 +31,7 @@ from holdfast.shards import Assignments, Layout, Shard
 from holdfast.shards.names import format_name
 
 _BATCH_SIZE = 5000
-"""Tenants of one transaction: enough that its own cost does not count, few enough that nobody waits long for it."""
+"""Tenants per transaction: enough to make its fixed cost negligible, and few enough that others hardly wait."""
 
 _SLOT_FIELDS = ("worker", "group", "weight", "host", "is_drained", "relieves")
 
@@ -42,7 +42,7 @@ File: TypeAlias = Annotated[
     Parameter(
         name="--file",
         allow_leading_hyphen=True,
-        help="A file of tenants, or - for standard input: CSV, JSON lines, or a name each line.",
+        help="A file of tenants, or - for standard input: CSV, JSON lines, or one name per line.",
     ),
 ]
 
@@ -50,16 +50,12 @@ File: TypeAlias = Annotated[
 def assign(
     *tenants: Tenants,
     file: File = None,
-    known: Annotated[
-        bool, Parameter(help="Only tenants that have a shard; others are an error, and get none.")
-    ] = False,
-    lookback: Annotated[
-        str | None, Parameter(help="Show as well where they were so long ago and later, such as 2h.")
-    ] = None,
+    known: Annotated[bool, Parameter(help="Assign nothing: a tenant without a shard is an error.")] = False,
+    lookback: Annotated[str | None, Parameter(help="Also show the former shards within this time, such as 2h.")] = None,
     store: ShardStoreOptions = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Show the shards of tenants. Who has none yet gets one, and keeps it.
+    """Show the shards of tenants. A tenant without one gets a shard, and keeps it.
 
     Example: holdfast shards assign tenant-1 tenant-2
     """
@@ -67,38 +63,38 @@ def assign(
     found: list[tuple[bytes, Shard, list[Shard]]] = []
     with store.open() as assignments:
         for names in split_into_batches(show_progress(_read_names(tenants, file), "tenants"), _BATCH_SIZE):
-            shards = [assignments.find(one) for one in names] if known else assignments.assign_many(names)
+            shards = [assignments.find(name) for name in names] if known else assignments.assign_many(names)
             found += [
-                (one, shard, [] if seconds is None else assignments.find_previous(one, seconds))
-                for one, shard in zip(names, shards, strict=True)
+                (name, shard, [] if seconds is None else assignments.find_previous(name, seconds))
+                for name, shard in zip(names, shards, strict=True)
             ]
     if json:
         print_json(
             [
                 build_json_object(tenant, shard)
-                | ({} if seconds is None else {"previous": [list(one.workers) for one in before]})
-                for tenant, shard, before in found
+                | ({} if seconds is None else {"previous": [list(former.workers) for former in previous]})
+                for tenant, shard, previous in found
             ]
         )
         return
-    columns: dict[str, list[str]] = {"tenant": [], "workers": [], "drained": [], "before": []}
-    for tenant, shard, before in found:
+    columns: dict[str, list[str]] = {"tenant": [], "workers": [], "drained": [], "previous": []}
+    for tenant, shard, previous in found:
         cells = (
             *format_row(tenant, shard),
             " ".join(shard.drained_workers),
-            "; ".join(" ".join(one.workers) for one in before),
+            "; ".join(" ".join(former.workers) for former in previous),
         )
         for cell, column in zip(cells, columns.values(), strict=True):
             column.append(cell)
     if not any(columns["drained"]):
         del columns["drained"]
     if seconds is None:
-        del columns["before"]
+        del columns["previous"]
     print_table(list(columns), list(zip(*columns.values(), strict=True)))
 
 
 def remove(*tenants: Tenants, file: File = None, store: ShardStoreOptions = DEFAULT_STORE, json: Json = False) -> None:
-    """Take the shards of tenants that are gone. Whoever comes next may get them.
+    """Free the shards of tenants that are gone. New tenants may get them.
 
     Example: holdfast shards remove tenant-1
     """
@@ -113,37 +109,37 @@ def remove(*tenants: Tenants, file: File = None, store: ShardStoreOptions = DEFA
 
 
 def suspects(
-    *workers: Annotated[str, Parameter(name="WORKER", help="The workers that fail.")],
-    limit: Annotated[int, Parameter(help="How many tenants to show at the most.")] = 10,
+    *workers: Annotated[str, Parameter(name="WORKER", help="The failing workers.")],
+    limit: Annotated[int, Parameter(help="Maximum number of tenants to show.")] = 10,
     store: ShardStoreOptions = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Show the tenants that explain best that these workers fail, and not others.
+    """Show the tenants whose shards best match the failing workers.
 
     Example: holdfast shards suspects az1-worker-3 az2-worker-7
     """
     if not workers:
-        raise InvalidValue("no worker: name those that fail")
+        raise InvalidValue("no worker: name the failing workers")
     with store.open() as assignments:
         found = assignments.find_suspects(workers, limit=limit)
     print_rows(
         [
             {
-                "tenant": decode_name(one.tenant),
-                **pick_attributes(one, "failing", "healthy", "score", "is_in_minimal_set"),
+                "tenant": decode_name(suspect.tenant),
+                **pick_attributes(suspect, "failing", "healthy", "score", "is_in_minimal_set"),
             }
-            for one in found
+            for suspect in found
         ],
-        ("tenant", "score", "explains", "failing", "healthy"),
+        ("tenant", "score", "in minimal set", "failing", "healthy"),
         [
             (
-                format_name(one.tenant),
-                f"{one.score:.2f}",
-                "yes" if one.is_in_minimal_set else "",
-                " ".join(one.failing),
-                " ".join(one.healthy),
+                format_name(suspect.tenant),
+                f"{suspect.score:.2f}",
+                "yes" if suspect.is_in_minimal_set else "",
+                " ".join(suspect.failing),
+                " ".join(suspect.healthy),
             )
-            for one in found
+            for suspect in found
         ],
         as_json=json,
     )
@@ -153,13 +149,11 @@ def isolate(
     tenant: TenantArgument,
     /,
     *,
-    workers: Annotated[
-        int | None, Parameter(help="How many workers it gets; without it, as many as a shard has.")
-    ] = None,
+    workers: Annotated[int | None, Parameter(help="Number of workers. Default: the size of a shard.")] = None,
     store: ShardStoreOptions = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Move a tenant to spare workers that nobody else has. Nobody else moves.
+    """Move a tenant to spare workers that no other tenant has. No other tenant moves.
 
     Example: holdfast shards isolate tenant-17
     """
@@ -168,7 +162,7 @@ def isolate(
 
 
 def release(tenant: TenantArgument, /, *, store: ShardStoreOptions = DEFAULT_STORE, json: Json = False) -> None:
-    """Move an isolated tenant back to its shard, which was kept for it. Nobody else moves.
+    """Move an isolated tenant back to its shard, which was reserved for it. No other tenant moves.
 
     Example: holdfast shards release tenant-17
     """
@@ -179,11 +173,11 @@ def release(tenant: TenantArgument, /, *, store: ShardStoreOptions = DEFAULT_STO
 
 def forget(
     *,
-    lookback: Annotated[str, Parameter(help="How far back one may still ask where a tenant was, such as 7d.")],
+    lookback: Annotated[str, Parameter(help="Keep layouts that were in effect within this time, such as 7d.")],
     store: ShardStoreOptions = DEFAULT_STORE,
     json: Json = False,
 ) -> None:
-    """Forget how shards were made before that: `assign --lookback` no longer knows where tenants were then.
+    """Delete layouts that were replaced before --lookback: `assign --lookback` then no longer shows their shards.
 
     Example: holdfast shards forget --lookback 7d
     """
@@ -201,14 +195,14 @@ def _print_shard(tenant: str, shard: Shard, assignments: Assignments, *, json: b
 
 def _read_names(tenants: Sequence[str], file: str | None) -> Iterator[bytes]:
     if bool(tenants) == (file is not None):
-        raise InvalidValue("expected the names of tenants, or --file with a file of them, and not both")
+        raise InvalidValue("expected the names of tenants, or --file with a file of them, not both")
     if "" in tenants:
-        raise InvalidValue("an empty name: expected that of a tenant; is a variable of the shell not set?")
+        raise InvalidValue("an empty name: expected the name of a tenant; is a variable of the shell not set?")
     yield from map(parse_name, tenants) if file is None else read_tenants(file)
 
 
 def fleet(*, store: ShardStoreOptions = DEFAULT_STORE, json: Json = False) -> None:
-    """Show the workers that are kept: in which group, and whether in shards, spare, drained or a tenant's own.
+    """Show the stored fleet: the group of each worker, and whether it is in shards, spare, drained or isolated.
 
     Example: holdfast shards fleet
     """
@@ -249,7 +243,7 @@ def fleet(*, store: ShardStoreOptions = DEFAULT_STORE, json: Json = False) -> No
 
 
 def _describe_uses(layout: Layout) -> Iterator[str]:
-    """What each worker is there for."""
+    """Yield the use of each worker, in the order of slots."""
     spare, owners = {*layout.spare_slots}, {index: tenant for tenant, indexes in layout.isolated for index in indexes}
     for index, slot in enumerate(layout.fleet.slots):
         if slot.relieves is not None:

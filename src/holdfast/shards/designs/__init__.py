@@ -1,4 +1,4 @@
-"""Ways to choose shards so that no two share more than a stated number of workers: by construction, without search.
+"""Designs: shards of which no two share more than a stated number of workers, by construction and without a search.
 
 A design deals in numbers only: workers are 0 to `workers` - 1, shards 0 to `capacity` - 1. Pure. Start reading at
 `design.py`; each other module is one construction.

@@ -1,4 +1,4 @@
-"""What every design promises, and the simple designs: disjoint shards, pairs, tuples, copies of another. Pure."""
+"""The protocol of designs, and the simple designs: disjoint shards, pairs, tuples, copies of a design. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,11 +13,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Shards in a row that are made of classes. Those of one class load all workers alike, or as nearly as can be."""
+    """Consecutive shards, divided into classes. The shards of a class load all workers equally, or nearly so."""
 
     first: int
     class_size: int
-    """Shards in a class."""
     classes: int
 
     @property
@@ -26,41 +25,41 @@ class Segment:
 
 
 class Design(Protocol):
-    """Shards by number. Immutable, and small however many shards there are."""
+    """Numbered shards. Immutable; takes little memory even with millions of shards."""
 
     @property
     def workers(self) -> int:
-        """How many workers it places shards on: 0 to one less."""
+        """Number of workers; they are numbered from 0."""
 
     @property
     def size(self) -> int:
-        """Workers in a shard."""
+        """Workers per shard."""
 
     @property
     def overlap(self) -> int:
-        """The most workers that two different shards have in common."""
+        """Most workers that two different shards have in common."""
 
     @property
     def capacity(self) -> int:
-        """How many shards there are: 0 to one less."""
+        """Number of shards; they are numbered from 0."""
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """All shards, in classes: whoever fills one after the other loads all workers alike."""
+        """All shards in classes. Filling one class after the other loads all workers equally."""
 
     def shard(self, number: int) -> tuple[int, ...]:
-        """The workers of a shard, all different. In constant time. Raises InvalidValue past the capacity."""
+        """Return the workers of a shard, all different, in constant time. Raise InvalidValue past the capacity."""
 
 
 class Disjoint:
-    """`groups` groups of `start` workers each, doubled `doublings` times; worker w of group g is g * per_group + w."""
+    """Plain shards: one of `start << doublings` workers of each group. Worker w of group g is g * per_group + w."""
 
     overlap = 0
 
     def __init__(self, groups: int, start: int, doublings: int = 0) -> None:
         if groups < 1 or start < 1 or not 0 <= doublings <= 32:
             raise InvalidValue(
-                f"{groups} groups of {start} workers, doubled {doublings} times: expected 1 group, 1 worker, 0 to 32"
+                f"{groups} groups of {start} workers, doubled {doublings} times: expected 1 or more of both, 0 to 32"
             )
         self.size = groups
         self.per_group = self.capacity = start << doublings
@@ -74,7 +73,7 @@ class Disjoint:
         return (Segment(0, self._start, 1), *(Segment(half, half, 1) for half in halves))
 
     def double(self) -> "Disjoint":
-        """The design on twice the workers in every group, the same shards at the same numbers, and as many more."""
+        """Return the design with twice the workers per group: the same shards at the same numbers, and as many new."""
         return Disjoint(self.size, self._start, self._doublings + 1)
 
     def shard(self, number: int) -> tuple[int, ...]:
@@ -84,7 +83,7 @@ class Disjoint:
 
 
 class Pairs:
-    """The design on so many workers, without groups."""
+    """Every pair of `workers` workers, without groups."""
 
     size = 2
     overlap = 1
@@ -109,7 +108,7 @@ class Pairs:
 
 
 class Tuples:
-    """The design on `groups` groups of `per_group` workers each; worker w of group g is g * per_group + w."""
+    """Every combination of one worker of each of `groups` groups. Worker w of group g is g * per_group + w."""
 
     def __init__(self, groups: int, per_group: int) -> None:
         if groups < 1 or per_group < 1:
@@ -137,10 +136,10 @@ class Tuples:
 
 
 class Families:
-    """`count` copies of a design, each on workers of its own: worker w of family f is f * design.workers + w.
+    """`count` copies of a design, each on its own workers: worker w of family f is f * design.workers + w.
 
-    For fleets with more groups than a shard has workers: each family has some of the groups. Families are dealt in
-    turn, so that they fill alike, and a shard keeps its number when the design is doubled.
+    For fleets with more groups than a shard has workers: each family uses some of the groups. Shard numbers go to the
+    families in turn, so that these fill equally, and a shard keeps its number when the design is doubled.
     """
 
     def __init__(self, design: "Disjoint | Parity | Polynomials | Tuples", count: int) -> None:

@@ -1,11 +1,11 @@
-"""One worker of each group, any two shards with at most size - 2 in common: the last worker checks the others. Pure.
+"""One worker of each group, any two shards with at most size - 2 in common: a parity design. Pure.
 
-The workers of all groups but the last are free, and the last one makes the sum zero. Two shards that differ in one
-worker therefore differ in another: a code with one check symbol. It needs no prime, only something to add in: numbers
-modulo the workers of a group, and exclusive or for every doubling.
+A parity design works like a check digit: workers of all groups but the last are free, and the last one makes the sum of
+all zero. So two shards that differ in one worker differ in another, too. Numbers are added modulo the workers of a
+group, and by exclusive or for every doubling, so that no prime is needed.
 
-When every group is doubled, the shards there are stay. The new ones are the same once more for every way to go over to
-the new half in an even number of groups: those that go over in most groups first, where nobody is yet.
+When every group is doubled, existing shards stay. New shards are copies of them that move to the new half in an even
+number of groups. Copies that move in most groups come first, because the new halves have no tenants yet.
 """
 
 from collections.abc import Sequence
@@ -16,21 +16,21 @@ from holdfast._errors import InvalidValue
 from holdfast.shards.designs.design import Segment
 
 MAX_DOUBLED_GROUPS = 12
-"""Groups that can be doubled: there are 2,047 ways then to go over to the new half."""
+"""Most groups of a doubled design: twelve have 2,047 patterns of moves to the new half."""
 
 
 class Parity:
-    """`groups` groups of `start` workers each, doubled `doublings` times; worker w of group g is g * per_group + w."""
+    """Shards of one of `start << doublings` workers of each group. Worker w of group g is g * per_group + w."""
 
     def __init__(self, groups: int, start: int, doublings: int = 0) -> None:
         if groups < 2 or start < 1 or not 0 <= doublings <= 32:
             raise InvalidValue(
-                f"{groups} groups of {start} workers, doubled {doublings} times: expected 2 groups, 1 worker, 0 to 32"
+                f"{groups} groups of {start} workers, doubled {doublings} times: expected 2 or more, 1 or more, 0 to 32"
             )
         if doublings and groups > MAX_DOUBLED_GROUPS:
             raise InvalidValue(
-                f"shards of {groups} that were doubled: expected {MAX_DOUBLED_GROUPS} workers at the most, because "
-                "there are twice as many ways to go over for each"
+                f"doubled shards of {groups} workers: expected at most {MAX_DOUBLED_GROUPS}, because every worker more "
+                "doubles the patterns of moves"
             )
         self.size = groups
         self.overlap = groups - 2
@@ -57,7 +57,7 @@ class Parity:
         return tuple(found)
 
     def double(self) -> "Parity":
-        """The design on twice the workers in every group, with the same shards at the same numbers, and more."""
+        """Return the design with twice the workers per group: the same shards at the same numbers, and new ones."""
         return Parity(self.size, self.start, self.doublings + 1)
 
     def shard(self, number: int) -> tuple[int, ...]:
@@ -67,7 +67,7 @@ class Parity:
         return tuple(map(add, found, self._halves(number))) if self.doublings else found
 
     def shard_in_class(self, index: int, move: int) -> tuple[int, ...]:
-        """The shard at a position of a class of the first workers: all are moved on by the same steps in each group."""
+        """Return the shard at position `move` of a class, before doublings: each group advances `move` of its steps."""
         start, total = self.start, 0
         workers = [move]
         for first, step in self._middle:
@@ -79,7 +79,7 @@ class Parity:
         return tuple(workers)
 
     def _halves(self, number: int) -> Sequence[int]:
-        """How far a shard is moved in each group, to the half that it is in, of the halves that doublings made."""
+        """Return how far a shard is moved in each group by the halves that doublings put it in."""
         firsts = [0] * self.size
         known = self.capacity
         for doubling in range(self.doublings - 1, -1, -1):
@@ -87,22 +87,22 @@ class Parity:
             which, number = divmod(number, known)
             if which:
                 half = self.start << doubling
-                for group, goes_over in enumerate(self.patterns[which - 1]):
-                    firsts[group] += half * goes_over
+                for group, moves in enumerate(self.patterns[which - 1]):
+                    firsts[group] += half * moves
         return firsts
 
 
 def _steps(groups: int) -> Sequence[int]:
-    """How far each group goes from one shard of a class to the next: together nothing.
+    """Return how far each group advances from one shard of a class to the next. The sum is zero.
 
-    If each step has no factor in common with the number of workers, a class has every worker once. For an odd number of
+    If no step has a factor in common with the number of workers, a class has every worker once. For an odd number of
     groups of an even number of workers there are no such steps; then two classes together have every worker twice.
     """
-    there_and_back = [1, -1] * (groups // 2)
-    return there_and_back if groups % 2 == 0 else [*there_and_back[:-2], 1, 1, -2]
+    alternating = [1, -1] * (groups // 2)
+    return alternating if groups % 2 == 0 else [*alternating[:-2], 1, 1, -2]
 
 
 def _patterns(groups: int) -> Sequence[tuple[int, ...]]:
-    """The ways to go over to the new half: in an even number of groups, most first, and not in none."""
+    """Return patterns of groups that move to the new half, 1 for each: of even sum, not 0, the largest sums first."""
     found = [pattern for pattern in product((0, 1), repeat=groups) if sum(pattern) % 2 == 0 and any(pattern)]
     return sorted(found, key=lambda pattern: (-sum(pattern), pattern))

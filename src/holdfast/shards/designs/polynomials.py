@@ -1,13 +1,13 @@
 """One worker of each group, any two shards with at most t - 1 in common: polynomials over a finite field. Pure.
 
-A polynomial of degree below t over the field of q elements has a value at each of k points: that is the worker of each
-of k groups of q. Two polynomials that agree at t points are the same one: a Reed-Solomon code (Reed and Solomon,
-Polynomial Codes over Certain Finite Fields, 1960). There are q^t of them. Those that differ only by a constant agree
-nowhere, and the q of them have every worker of every group once: a class.
+A finite field has q numbers that can be added, multiplied and divided (`field.py`). A polynomial of degree below t over
+it has a value at each of k points: these are the workers in k groups of q. Two polynomials that agree at t points are
+the same one, so this is a Reed-Solomon code (Reed and Solomon, Polynomial Codes over Certain Finite Fields, 1960).
+There are q^t polynomials. The q that differ only by a constant are a class, and have every worker of every group once.
 
-With more groups than a shard has workers, each shard has the values of its polynomial at some of the points only, its
-window: that cannot make two of them agree more often. Windows without a common point give several shards for each
-polynomial. They are taken in rounds, so that every group has its turn.
+With more groups than a shard has workers, a shard has the values of its polynomial at some of the points only: its
+window. That cannot make two polynomials agree more often. Disjoint windows give several shards for each polynomial. The
+windows change in rounds, so that all groups are used.
 """
 
 from collections.abc import Sequence
@@ -20,14 +20,14 @@ from holdfast.shards.field import get_field
 
 
 class Polynomials:
-    """The design on `groups` groups of `per_group` workers each; worker w of group g is g * per_group + w.
+    """Shards of one worker of each group in a window, out of `groups` groups. Worker w of group g is g * per_group + w.
 
-    `per_group` is a prime power, at least as large as the number of groups: there are no more points. `rounds` are the
-    windows of each round; without them there is one, of all groups.
+    `per_group` is a prime power and not below `groups`, because a field has no more points. `rounds` has the windows of
+    each round; the default is a single window with all groups.
     """
 
     products: Sequence[Sequence[tuple[int, ...]]]
-    """For every coefficient but the constant one, and each of its values: what it adds to the value of each group."""
+    """For every coefficient but the constant, and each of its values: the number it adds to the value of each group."""
 
     def __init__(
         self, groups: int, per_group: int, overlap: int, rounds: Sequence[Sequence[Sequence[int]]] | None = None
@@ -72,7 +72,7 @@ class Polynomials:
         return tuple([everywhere[group] for group in window])
 
     def shard_in_class(self, index: int, constant: int) -> tuple[int, ...]:
-        """The values of a polynomial, one of a class, at all points, each as a worker of its group."""
+        """Return the workers in all groups of the polynomial with this constant in a class."""
         values: Sequence[int] = (constant,) * self.groups
         for products in self.products:
             index, coefficient = divmod(index, self.per_group)
@@ -81,6 +81,6 @@ class Polynomials:
 
 
 def scattered_points(count: int, size: int) -> Sequence[int]:
-    """Points that are not a subfield, nor moves of one: with such, part of the workers could be dealt nothing."""
+    """Return points that are neither a subfield nor a shifted one: with these, some workers could get no tenants."""
     listed = dict.fromkeys(point for point in chain((1, 2, 4, 9), range(size)) if point < size)
     return tuple(listed)[:count]

@@ -1,12 +1,12 @@
-"""Shards of four workers, any two with two in common at the most: the planes of a space over the field of two. Pure.
+"""Shards of four workers, any two with at most two in common: a Steiner quadruple system. Pure.
 
-The workers are all numbers of n bits, and four of them are a shard if their exclusive or is zero. Three of a shard give
-the fourth, so two shards that have three in common are the same: a Steiner quadruple system, which no other with this
-overlap can exceed (https://en.wikipedia.org/wiki/Steiner_system, the Boolean case). 2048 workers give 357,389,824.
+A Steiner quadruple system is a set of fours in which every three workers are together exactly once. Workers are numbers
+of n bits here, and four are a shard if their exclusive or is zero: three give the fourth. No design with this overlap
+has more shards (https://en.wikipedia.org/wiki/Steiner_system, the Boolean case): 2048 workers give 357,389,824.
 
-All four lie at w, w ^ u, w ^ v, w ^ u ^ v: a plane through 0, spanned by u and v, moved by w. Planes that are moves of
-each other are disjoint and cover everything: a class. When the workers are doubled, the shards there are stay, and more
-come after them: first the same shards once more among the new workers, then those with two old and two new.
+The four workers of a shard are w, w ^ u, w ^ v and w ^ u ^ v: a plane through 0, spanned by u and v, and moved by w.
+Moves of one plane are disjoint and cover all workers: they are a class. When the workers are doubled, existing shards
+stay. After them come copies of them among the new workers, then shards with two old and two new workers.
 """
 
 from bisect import bisect_right
@@ -17,15 +17,16 @@ from holdfast._errors import InvalidValue
 from holdfast.shards.designs.design import Segment
 
 MAX_BITS = 20
-"""A million workers: past that, numbers of shards no longer fit where integers of 64 bits are stored."""
+"""A million workers, so that shard numbers stay far below 64 bits."""
 
 
 class Quadruples:
-    """The design on 2^bits workers that began with 2^start_bits of them."""
+    """All quadruples of 2^bits workers, doubled from 2^start_bits."""
 
     planes_before: Sequence[int]
-    """How many planes through 0 come before those of each pair of pivots."""
+    """Number of planes through 0 before those of each pair of pivots."""
     pivots: Sequence[tuple[int, int]]
+    """The highest bits of u and v."""
 
     size = 4
     overlap = 2
@@ -33,7 +34,7 @@ class Quadruples:
     def __init__(self, bits: int, start_bits: int | None = None) -> None:
         start = bits if start_bits is None else start_bits
         if not 2 <= start <= bits <= MAX_BITS:
-            raise InvalidValue(f"quadruples of 2^{bits} workers, at first 2^{start}: expected 2 to {MAX_BITS} bits")
+            raise InvalidValue(f"quadruples of 2^{bits} workers, doubled from 2^{start}: expected 2 to {MAX_BITS} bits")
         self.bits = bits
         self.start_bits = start
         self.workers = 1 << bits
@@ -49,13 +50,13 @@ class Quadruples:
         return tuple(found)
 
     def double(self) -> "Quadruples":
-        """The design on twice the workers, with the same shards at the same numbers, and more."""
+        """Return the design with twice the workers: the same shards at the same numbers, and new ones."""
         return Quadruples(self.bits + 1, self.start_bits)
 
     def shard(self, number: int) -> tuple[int, ...]:
         if not 0 <= number < self.capacity:
             raise InvalidValue(f"shard {number}: expected 0 to {self.capacity - 1}")
-        for half in range(self.bits - 1, self.start_bits - 1, -1):  # a step for each doubling, of which there are few
+        for half in range(self.bits - 1, self.start_bits - 1, -1):  # a step per doubling: few
             known = count_quadruples(half)
             if number >= 2 * known:
                 return _across(number - 2 * known, half)
@@ -66,13 +67,13 @@ class Quadruples:
         return self.shard_in_class(*divmod(number, 1 << (self.start_bits - 2)))
 
     def shard_in_class(self, index: int, w: int) -> tuple[int, int, int, int]:
-        """The shard at a position of a class: one plane, moved."""
+        """Return the shard at position `w` of a class: its plane, moved."""
         pair = bisect_right(self.planes_before, index) - 1
         high, low = self.pivots[pair]
         rest = index - self.planes_before[pair]
         u = rest >> low
         v = rest - (u << low) + (1 << low)
-        # A number plus its upper part is the number with a zero put in below that part: `_with_gap`, without the call.
+        # `_with_gap`, inlined for speed: adding the upper part of a number inserts a zero below that part.
         u += (u >> low << low) + (1 << high)
         w += w >> low << low
         w += w >> high << high
@@ -81,15 +82,15 @@ class Quadruples:
 
 
 def count_quadruples(bits: int) -> int:
-    """How many shards there are of 2^bits workers."""
+    """Return the number of shards of 2^bits workers."""
     points = 1 << bits
     return points * (points - 1) * (points - 2) // 24
 
 
 def _planes(bits: int) -> tuple[Sequence[int], Sequence[tuple[int, int]]]:
-    """The planes through 0, by the highest bits of u and v, and how many come before each such pair.
+    """Return the number of planes through 0 before each pair of pivots, and the pairs.
 
-    Each plane has one basis in which v has no higher bit than `low`, u none than `high`, and u not the bit `low`.
+    Each plane has exactly one basis with highest bits `high` of u and `low` of v in which u has not the bit `low`.
     """
     pivots = [(high, low) for high in range(bits) for low in range(high)]
     counts = [1 << (high - 1 + low) for high, low in pivots]
@@ -97,12 +98,12 @@ def _planes(bits: int) -> tuple[Sequence[int], Sequence[tuple[int, int]]]:
 
 
 def _with_gap(number: int, bit: int) -> int:
-    """The number with a zero put in at a bit; the higher ones move up."""
+    """Return the number with a zero inserted at a bit; the higher bits move up."""
     return number + (number >> bit << bit)
 
 
 def _across(number: int, bits: int) -> tuple[int, ...]:
-    """A shard with two of the first 2^bits workers and two of the second: pairs with the same difference."""
+    """Return a shard with two of the first 2^bits workers and two of the second: pairs with the same difference."""
     index, position = divmod(number, 1 << (bits - 1))
     difference, shift = divmod(index, 1 << (bits - 1))
     difference += 1

@@ -1,13 +1,13 @@
-"""What an assignment of tenants to workers means when things fail: as numbers, and as pictures.
+"""Reports on an assignment of tenants to workers and on the effects of failures: as numbers, and as pictures.
 
-May import the fleet, the base and NumPy, which nobody needs who only has shards. Everything is pure. Start reading at
-`report.py` for what there is to know, and at `table.py` for what goes in.
+May import the fleet, the base and NumPy, which shards alone do not need. Everything is pure. Start reading at
+`report.py` for the results, and at `table.py` for the input.
 """
 
 from holdfast._errors import MissingExtra
 
 try:
-    import numpy as _numpy  # noqa: F401 - only asked whether it is there
+    import numpy as _numpy  # noqa: F401 - only to see whether it is installed
 except ImportError as error:
     raise MissingExtra("the report on shards (holdfast shards report, blast-radius)", "shards") from error
 

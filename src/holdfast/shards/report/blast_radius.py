@@ -1,6 +1,6 @@
-"""Who is hit when workers fail: those of some tenants, some by name, or whole zones; and the worst there can be. Pure.
+"""The tenants hit when the workers of tenants, single workers or zones fail; and the worst cases. Pure.
 
-A worker that is drained serves nobody, so that it counts as none: a tenant is fully hit once it has lost all others.
+A drained worker serves no tenant and does not count: a tenant is fully hit once it has lost all its other workers.
 """
 
 from collections.abc import Collection
@@ -16,51 +16,52 @@ from holdfast.shards.report.overlap_counts import OverlapCounts, count_shared_wo
 from holdfast.shards.report.table import AssignmentTable, IntArray
 
 _ROWS = 1 << 18
-"""Tenants that are looked at together, where several numbers are held for each worker of each."""
+"""Tenants per step: several numbers are in memory for each of their workers."""
+_NO_ZONE = -1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlastRadius:
-    """What a failure does. Attackers are the tenants whose workers fail because of them: they are counted apart."""
+    """The effects of a failure. Attackers are the tenants that take down their workers; they are counted separately."""
 
     workers_out: tuple[str, ...]
     capacity_lost: float
-    """Share of the fleet, by weight."""
+    """Fraction of the fleet, by weight."""
     attackers: int
     tenants_by_workers_lost: tuple[int, ...]
-    """All tenants, attackers among them, by the number of their workers that are out."""
+    """Number of tenants, including attackers, that lost 0, 1, 2, ... workers."""
     fully_hit: int
     """Other tenants that have no worker left."""
     partly_hit: int
-    """Other tenants that have lost some."""
+    """Other tenants that lost some of their workers."""
     unaffected: int
-    """Other tenants that have lost none."""
+    """Other tenants that lost no worker."""
     already_down: int
-    """Other tenants that had none to lose, for all of theirs are drained."""
+    """Other tenants that had no worker before, because all of theirs are drained."""
     fully_hit_share: float
-    """Of all tenants but the attackers; the next two as well."""
+    """Fraction of all tenants but the attackers; the next two as well."""
     partly_hit_share: float
     unaffected_share: float
     down_share: float
-    """Of all tenants, those without a worker, attackers among them."""
+    """Fraction of all tenants, including attackers, that have no worker."""
     max_load_increase: float
-    """How much more the most burdened worker that is left has to do, once tenants moved to the rest of their shards."""
+    """Largest increase of a remaining worker's load, as a fraction, once tenants use the rest of their shards."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorstCase:
-    """The most tenants that one thing of a kind can hit, and which; the first of several, None if it hits nobody."""
+    """The most tenants that one tenant, worker or zone can hit."""
 
     count: int
     share: float
-    """Of the tenants there are; where a tenant is what fails, of the others."""
+    """Fraction of all tenants; of the other tenants if a tenant is the cause."""
     cause: int | str | None
-    """The row of a tenant, or the name of a worker or a zone."""
+    """Row of the tenant, or name of the worker or zone; the first of several. None if no tenant can be hit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorstCases:
-    """The worst that any one tenant, any one worker and any one zone can do: who loses all, and who loses some."""
+    """The worst that any one tenant, worker or zone can do: most tenants fully hit, and most tenants partly hit."""
 
     fully_hit_by_tenant: WorstCase
     partly_hit_by_tenant: WorstCase
@@ -78,7 +79,7 @@ def compute_blast_radius(
     workers: Collection[str] = (),
     zones: Collection[str] = (),
 ) -> BlastRadius:
-    """What happens if these workers, and those of these tenants and zones, fail. Raises InvalidValue or NotFound."""
+    """Compute the effects if these workers and those of these tenants and zones fail. Raise NotFound, InvalidValue."""
     checked = AssignmentTable.check(table, len(fleet))
     live = checked.without_drained(fleet)
     out = find_failing_slots(fleet, checked, tenants, workers, zones)
@@ -128,13 +129,13 @@ def find_failing_slots(
 
 
 def find_worst_cases(fleet: Fleet, table: npt.ArrayLike | AssignmentTable) -> WorstCases:
-    """The worst that one tenant, one worker or one zone can do to others."""
+    """Find the worst that one tenant, one worker or one zone can do to other tenants."""
     live = AssignmentTable.check(table, len(fleet)).without_drained(fleet)
     return derive_worst_cases(fleet, live, count_shared_workers(live.distinct))
 
 
 def derive_worst_cases(fleet: Fleet, live: AssignmentTable, found: OverlapCounts) -> WorstCases:
-    """The same, where what shards share was counted already; of a table without drained workers."""
+    """Find the worst cases of a table without drained workers, whose overlaps were counted before."""
     firsts = live.distinct.first_rows.tolist()
     others = max(1, len(live) - 1)
     names = [slot.worker for slot in fleet.slots]
@@ -157,12 +158,12 @@ def _find_worst_case(counts: IntArray, of: int, names: "list[int] | list[str]") 
 
 
 def _count_by_zone(fleet: Fleet, live: AssignmentTable) -> tuple[list[str], IntArray, IntArray]:
-    """Return all zones; for each how many tenants have no worker outside it, and how many have one inside."""
+    """Return all zones, and for each the number of tenants with no worker outside it, and with one inside."""
     zones = list(dict.fromkeys(zone for slot in fleet.slots for zone in slot.group))
     numbers = {zone: number for number, zone in enumerate(zones)}
     width = max((len({*slot.group}) for slot in fleet.slots), default=0)
-    # The zones of every slot, each once, and none for what is no worker.
-    within = np.full((len(fleet) + 1, width), -1, dtype=np.int32)
+    # The zones of every slot, each once. The last row is for no worker, and has no zone.
+    within = np.full((len(fleet) + 1, width), _NO_ZONE, dtype=np.int32)
     for index, slot in enumerate(fleet.slots):
         some = sorted({numbers[zone] for zone in slot.group})
         within[index, : len(some)] = some
@@ -171,20 +172,20 @@ def _count_by_zone(fleet: Fleet, live: AssignmentTable) -> tuple[list[str], IntA
         sizes = live.sizes[first : first + _ROWS]
         inside = within[live.slot_indexes[first : first + _ROWS]].reshape(len(sizes), -1)
         inside.sort(axis=1)
-        # Equal ones are now next to each other: how many there are is how many workers a tenant has in that zone.
+        # Equal zones are now adjacent: the length of a run is the number of workers of a tenant in that zone.
         begins = np.ones(inside.shape, dtype=bool)
         begins[:, 1:] = inside[:, 1:] != inside[:, :-1]
         starts = np.flatnonzero(begins)
         lengths = np.diff(starts, append=inside.size)
         zone, row = inside.ravel()[starts], starts // inside.shape[1]
-        real = zone >= 0
+        real = zone != _NO_ZONE
         touched += np.bincount(zone[real], minlength=len(zones))
         fully += np.bincount(zone[real & (lengths == sizes[row])], minlength=len(zones))
     return zones, fully, touched
 
 
 def _compute_load_increase(live: AssignmentTable, out: npt.NDArray[np.bool_], hits: IntArray) -> float:
-    """How much the load of the most burdened worker rises, of those that are left and had some."""
+    """Return the largest increase of load of a remaining worker, as a fraction of its load before."""
     left = live.sizes - hits
     before, after = np.zeros(live.workers + 1), np.zeros(live.workers + 1)
     usual, moved = 1 / np.maximum(live.sizes, 1), np.where(left > 0, 1 / np.maximum(left, 1), 0.0)

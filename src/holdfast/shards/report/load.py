@@ -1,6 +1,6 @@
-"""How evenly tenants are spread over workers, and what the loss of one worker asks of the others. Pure.
+"""The spread of tenants over workers, and the extra load on others when a worker fails. Pure.
 
-`by_host` puts machines in place of workers, where several workers are on one machine.
+`map_to_hosts` replaces workers by machines, if several workers are on one machine.
 """
 
 from collections.abc import Sequence
@@ -17,7 +17,7 @@ from holdfast.shards.report.table import AssignmentTable, IntArray, SlotArray
 
 @dataclass(frozen=True, slots=True)
 class LoadRange:
-    """From the lowest to the highest, over the workers that are in use; all 0 if none is."""
+    """The lowest, mean and highest value of the workers in use; all 0 if none is."""
 
     lowest: float
     mean: float
@@ -26,20 +26,19 @@ class LoadRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """How many tenants workers have."""
+    """The numbers of tenants that workers have."""
 
     workers_used: int
-    """Workers with a tenant, those that are drained left out."""
+    """Workers with a tenant, without drained ones."""
     spare_workers: tuple[str, ...]
-    """Workers without one that could take some."""
+    """Workers without a tenant that are not drained."""
     tenants_per_worker: LoadRange
-    """Tenants of a worker."""
     tenants_per_weight: LoadRange
-    """Tenants of a worker divided by its weight: what is even if weights are heeded."""
+    """Tenants of a worker divided by its weight, which is even if shards honour weights."""
 
 
 def compute_load(fleet: Fleet, table: npt.ArrayLike | AssignmentTable) -> Load:
-    """How many tenants the workers have that take any work."""
+    """Compute the numbers of tenants of the workers that are not drained."""
     live = AssignmentTable.check(table, len(fleet)).without_drained(fleet)
     tenants = count_tenants_per_worker(live)
     used = tenants > 0
@@ -55,15 +54,16 @@ def compute_load(fleet: Fleet, table: npt.ArrayLike | AssignmentTable) -> Load:
 
 
 def count_tenants_per_worker(table: AssignmentTable) -> IntArray:
-    """For each worker, how many tenants have it."""
+    """Return the number of tenants of each worker."""
     return np.bincount(table.slot_indexes.ravel(), minlength=table.workers + 1)[: table.workers].astype(np.int64)
 
 
 def compute_headroom(table: npt.ArrayLike | AssignmentTable, workers: int) -> float | None:
-    """Return how much more than usual a worker must be able to take, so that the loss of any one other is borne.
+    """Return the headroom that every worker needs so that the others can take over when any one worker fails.
 
-    Every tenant spreads its work evenly over its shard, and when one worker fails over the rest. It is the largest
-    relative rise at any worker: 1.0 is twice the load. None where a tenant has one worker only: nobody takes over.
+    Every tenant spreads its work evenly over its shard, and over the rest of it when one worker fails. The headroom is
+    the largest increase of load of any worker, as a fraction: 1.0 is twice the load. Return None if a tenant has a
+    single worker, because no worker could take over.
     """
     if workers < 0:
         raise InvalidValue(f"a fleet of {workers} workers: expected 0 or more")
@@ -71,15 +71,15 @@ def compute_headroom(table: npt.ArrayLike | AssignmentTable, workers: int) -> fl
     distinct, sizes = checked.distinct, checked.distinct.sizes
     if (sizes == 1).any():
         return None
-    # What a tenant puts on each of its workers, and what it puts there in addition once one of them has failed.
+    # The load of a tenant on each of its workers, and its extra load there once one of them has failed.
     several = np.maximum(sizes, 2)
     usual = distinct.counts / several
     moved = distinct.counts * (1 / (several - 1) - 1 / several)
     total = np.zeros(workers + 1)
     for column in range(distinct.slot_indexes.shape[1]):
         total += np.bincount(distinct.slot_indexes[:, column], weights=usual, minlength=workers + 1)
-    total[workers] = np.inf  # stands for no worker
-    # For pairs of workers that only one shard has, and then for all that several have: whichever of the two fails.
+    total[workers] = np.inf  # the index that stands for no worker
+    # First pairs of workers that one shard has, then pairs that several shards have: either of the two may fail.
     alone = moved / total[distinct.slot_indexes].min(axis=1, initial=np.inf)
     highest = float(alone.max(initial=0.0))
     for shared in find_shared_sets(distinct, 2):
@@ -97,39 +97,39 @@ def _summarize(values: npt.NDArray[np.float64]) -> LoadRange:
 
 @dataclass(frozen=True, slots=True)
 class SharedHost:
-    """A machine with several workers on it."""
+    """A machine with several workers."""
 
     host: str
     workers: tuple[str, ...]
 
 
 def find_shared_hosts(fleet: Fleet) -> tuple[SharedHost, ...]:
-    """The machines with several workers, and which."""
+    """Return the machines with several workers."""
     return tuple(SharedHost(host, workers) for host, workers in fleet.shared_hosts().items())
 
 
 def map_to_hosts(fleet: Fleet, table: npt.ArrayLike | AssignmentTable) -> tuple[Fleet, SlotArray]:
-    """Return a fleet of machines, and the table with machines in place of workers.
+    """Return a fleet of machines, and the table with machines instead of workers.
 
-    A worker without a known machine is one itself. A machine weighs what its workers weigh together, is where the first
-    of them is, and is drained once all are. Raises InvalidValue if a worker without a machine has the name of one.
+    A worker without a known machine counts as a machine. A machine has the total weight of its workers and the group of
+    the first one, and is drained if all are. Raise InvalidValue if a worker without a machine has the name of one.
     """
     slots = []
     for name, indexes in _list_machines(fleet):
-        some = [fleet.slots[index] for index in indexes]
+        members = [fleet.slots[index] for index in indexes]
         slots.append(
             Slot(
                 worker=name,
-                group=some[0].group,
-                weight=sum(slot.weight for slot in some),
-                is_drained=all(slot.is_drained for slot in some),
+                group=members[0].group,
+                weight=sum(slot.weight for slot in members),
+                is_drained=all(slot.is_drained for slot in members),
             )
         )
     return Fleet(slots=tuple(slots)), map_table_to_hosts(fleet, table).array()
 
 
 def map_table_to_hosts(fleet: Fleet, table: npt.ArrayLike | AssignmentTable) -> AssignmentTable:
-    """Which machines tenants have; one that a tenant has two workers on counts once."""
+    """Return the table with machines instead of workers; a machine with two workers of a tenant counts once."""
     machines = _list_machines(fleet)
     onto = np.zeros(len(fleet), dtype=np.int32)
     for number, (_, indexes) in enumerate(machines):
@@ -138,7 +138,7 @@ def map_table_to_hosts(fleet: Fleet, table: npt.ArrayLike | AssignmentTable) -> 
 
 
 def _list_machines(fleet: Fleet) -> Sequence[tuple[str, list[int]]]:
-    """Every machine and the slots on it, in the order of their first slots."""
+    """Return every machine and its slot indexes, in the order of their first slots."""
     indexes: dict[tuple[str, bool], list[int]] = {}
     for index, slot in enumerate(fleet.slots):
         name = slot.worker if slot.host is None else slot.host

@@ -1,6 +1,6 @@
-"""How much tenants share: the histogram of all pairs of them, and the pairs that share most. Exact. Pure.
+"""The overlap of tenants: exact histograms over all pairs, and the pairs that share most. Pure.
 
-A million tenants take seconds, for nowhere are pairs of tenants looked at one by one.
+A million tenants take seconds, because pairs of tenants are never examined one by one.
 """
 
 import heapq
@@ -26,39 +26,38 @@ from holdfast.shards.report.table import AssignmentTable, DistinctShards, IntArr
 
 @dataclass(frozen=True, slots=True)
 class Overlaps:
-    """How many workers tenants have in common."""
+    """The numbers of workers that tenants have in common."""
 
     pairs_by_shared_workers: tuple[int, ...]
-    """Pairs of tenants by the number of workers that they share, from 0 to the size of the largest shard."""
+    """Number of pairs of tenants that share 0, 1, ... workers, up to the size of the largest shard."""
     tenants_by_max_shared: tuple[int, ...]
-    """Tenants by the number of workers that they share with their worst neighbour; 0 also for one without others."""
+    """Number of tenants whose worst neighbour shares 0, 1, ... workers with them; a single tenant has 0."""
     max_shared: int
-    """The most workers that any two tenants share."""
 
     def fraction_sharing(self, min_shared: int) -> float:
-        """The share of tenants that have a neighbour with so many workers in common, or more."""
+        """Return the fraction of tenants with a neighbour that shares `min_shared` or more workers."""
         return sum(self.tenants_by_max_shared[max(0, min_shared) :]) / max(1, sum(self.tenants_by_max_shared))
 
 
 @dataclass(frozen=True, slots=True)
 class NeighbourPair:
-    """Two tenants, and what both have."""
+    """Two tenants and the slots that they share."""
 
     row: int
     other_row: int
-    """The row of the other, always the higher one."""
+    """Row of the other tenant, always the higher one."""
     slot_indexes: tuple[int, ...]
-    """The slots that they share, in ascending order."""
+    """The shared slots, in ascending order."""
 
 
 def count_overlaps(table: npt.ArrayLike | AssignmentTable) -> Overlaps:
-    """Count what every two tenants share."""
+    """Count the workers that every two tenants share."""
     checked = AssignmentTable.check(table)
     return summarize_overlaps(checked.distinct, count_shared_workers(checked.distinct))
 
 
 def summarize_overlaps(distinct: DistinctShards, found: OverlapCounts) -> Overlaps:
-    """The histograms of what was counted."""
+    """Return the histograms of overlaps that were counted before."""
     worst = [
         int(distinct.counts[found.max_shared == shared].sum()) for shared in range(len(found.pairs_by_shared_workers))
     ]
@@ -67,9 +66,9 @@ def summarize_overlaps(distinct: DistinctShards, found: OverlapCounts) -> Overla
 
 
 def find_worst_neighbours(table: npt.ArrayLike | AssignmentTable, limit: int = 10) -> list[NeighbourPair]:
-    """The pairs of tenants that share most, those that share more first, then by their rows, the lowest first.
+    """Return up to `limit` pairs of tenants that share most: those that share more first, then by ascending rows.
 
-    Pairs that share nothing are none of them.
+    Pairs that share no worker are left out.
     """
     checked = AssignmentTable.check(table)
     return select_worst_neighbours(checked, count_shared_workers(checked.distinct), limit)
@@ -78,7 +77,7 @@ def find_worst_neighbours(table: npt.ArrayLike | AssignmentTable, limit: int = 1
 def select_worst_neighbours(
     table: AssignmentTable, found: OverlapCounts, limit: int, options: CountingOptions = DEFAULT_OPTIONS
 ) -> list[NeighbourPair]:
-    """The same, where what shards share was counted already."""
+    """Return the worst neighbours of a table whose overlaps were counted before."""
     if limit < 0:
         raise InvalidValue(f"the {limit} worst neighbours: expected 0 or more")
     chosen: list[NeighbourPair] = []
@@ -89,7 +88,7 @@ def select_worst_neighbours(
             known = {(pair.row, pair.other_row) for pair in chosen}
             near = np.flatnonzero(found.max_shared >= shared)
             groups = _CloseGroups(table, near, chosen, shared, wanted).lowest(options)
-            tenants = [_tenants(table.distinct, shards, wanted + len(chosen) + 1) for shards in groups]
+            tenants = [_find_lowest_rows(table.distinct, shards, wanted + len(chosen) + 1) for shards in groups]
             pairs = (pair for pair, _ in groupby(heapq.merge(*(combinations(some, 2) for some in tenants))))
             for row, other in islice((pair for pair in pairs if pair not in known), wanted):
                 both = {*table.shard(row)} & {*table.shard(other)}
@@ -98,9 +97,9 @@ def select_worst_neighbours(
 
 
 class _CloseGroups:
-    """Groups of shards that have so many workers in common, among them those with the lowest pairs of tenants.
+    """Groups of shards with `shared` workers in common, including those with the lowest pairs of tenants.
 
-    Shards are numbered as they first occur: the lowest two of a group have its lowest tenants.
+    Shards are numbered by their first rows, so that the lowest two shards of a group have its lowest tenants.
     """
 
     def __init__(
@@ -114,7 +113,7 @@ class _CloseGroups:
         self._shard_array = table.distinct.select(near)
 
     def lowest(self, options: CountingOptions) -> list[list[int]]:
-        """Enough of them for the pairs that are wanted. Tenants with the same shard are a group, too."""
+        """Return enough groups for the wanted pairs. Tenants with the same shard are a group, too."""
         counts, sizes, near = self._table.distinct.counts, self._table.distinct.sizes, self._near
         same = near[(counts[near] > 1) & (sizes[near] == self._shared)][: self._wanted]
         groups = options.run(self._shard_array, lambda strategy: self._find_lowest(options, strategy), self._shared)
@@ -122,7 +121,7 @@ class _CloseGroups:
 
     def _find_lowest(self, options: CountingOptions, strategy: Strategy) -> list[list[int]]:
         small, large = strategy.split(self._shard_array)
-        # A pair that shares more comes up again with every set of so many workers out of what it shares.
+        # A pair that shares more occurs again with every set of `shared` workers out of those it shares.
         sizes = self._table.sizes
         repeated = sum(
             math.comb(len(pair.slot_indexes), self._shared)
@@ -164,6 +163,6 @@ class _CloseGroups:
             yield lowest
 
 
-def _tenants(distinct: DistinctShards, shards: Sequence[int], limit: int) -> list[int]:
-    """The lowest rows of those who have one of these shards."""
+def _find_lowest_rows(distinct: DistinctShards, shards: Sequence[int], limit: int) -> list[int]:
+    """Return the lowest rows of tenants that have one of these shards."""
     return sorted(row for shard in shards[:limit] for row in distinct.find_rows(shard, limit))[:limit]

@@ -1,10 +1,10 @@
-"""What every shard shares with all others, counted exactly, in one pass over a table. Pure.
+"""Exact counts of the workers that every shard shares with all others, in one pass over a table. Pure.
 
-Two ways give the same numbers, and `strategy.py` says which is taken for which shards. The first counts, for every set
-of workers that several shards have, the pairs of tenants that have it: a pair that shares i workers is in C(i, j) of
-the sets of j, so that the number of pairs that share exactly i follows by inversion. The second looks at pairs of
-shards: along the lists of shards that have a worker, so that it never comes upon a pair that shares nothing, or by
-multiplying the table of who has which worker with itself, which takes as long for every pair.
+Two methods give the same numbers; `strategy.py` chooses the method for each shard. The first counts, for every set of
+workers that several shards have, the pairs of tenants that have it. A pair that shares i workers is in C(i, j) of the
+sets of j, so that the number of pairs that share exactly i follows by inversion. The second examines pairs of shards.
+It either goes along the lists of shards that have a worker, and so never meets a pair that shares nothing; or it
+multiplies the matrix of shards and workers with itself, which takes the same time for every pair.
 """
 
 import math
@@ -20,14 +20,14 @@ from holdfast.shards.report.strategy import DEFAULT_OPTIONS, CountingOptions, St
 from holdfast.shards.report.table import DistinctShards, IntArray, ShardArray
 
 _MAX_FLOATS = 1 << 25
-"""Numbers in each factor, in a fleet of very many workers."""
+"""Most numbers in each factor of a matrix product, for fleets of very many workers."""
 
-_CELLS = 16
-"""To pass so many pairs takes as long as to sort what two shards have in common by the pair that they are."""
+_CELLS_PER_KEY = 16
+"""Cells of a counting array that are passed in the time that it takes to sort one key."""
 
 
 class OverlappingPairs(NamedTuple):
-    """Pairs of shards that share a worker, or more: one of each pair, the other one, and how many."""
+    """Pairs of shards that share workers: one shard of each pair, the other, and how many workers they share."""
 
     one: IntArray
     other: IntArray
@@ -35,16 +35,16 @@ class OverlappingPairs(NamedTuple):
 
 
 class OverlapMatrix(NamedTuple):
-    """How many workers each of some shards shares with each of others."""
+    """The number of workers that each left shard shares with each right one."""
 
     left: IntArray
     right: IntArray
     shared: IntArray
     is_square: bool
-    """Whether left and right are the same, so that each pair is in it twice, and each shard with itself."""
+    """Whether left and right are the same shards: then it has each pair twice, and each shard with itself."""
 
     def select_pairs(self, shared: int) -> OverlappingPairs:
-        """The pairs that share so many, each once."""
+        """Return the pairs that share exactly `shared` workers, each once."""
         rows, columns = (self.shared == shared).nonzero()
         if self.is_square:
             rows, columns = rows[rows < columns], columns[rows < columns]
@@ -54,13 +54,13 @@ class OverlapMatrix(NamedTuple):
 def find_overlapping_pairs(
     shard_array: ShardArray, some: IntArray, rest: IntArray, block: int
 ) -> Iterator[OverlappingPairs]:
-    """Every pair that shares a worker of which one is among some shards, each pair once; the rest are all others.
+    """Yield every pair with a common worker and a shard of `some`, each pair once; `rest` has all other shards.
 
-    In parts of about a block of workers in common, two hundred bytes each at most.
+    A part has about `block` common workers, each of which takes at most two hundred bytes.
     """
     numbers = np.concatenate([some, rest])
     sizes = shard_array.sizes[numbers]
-    # One entry for each worker of each shard, as long as one of the first has that worker.
+    # One entry for each worker of each shard, if a shard of `some` has that worker.
     shard = np.repeat(np.arange(len(numbers)), sizes)
     worker = shard_array.slot_indexes[numbers[shard], np.arange(len(shard)) - (np.cumsum(sizes) - sizes)[shard]]
     first = int(sizes[: len(some)].sum())
@@ -68,7 +68,7 @@ def find_overlapping_pairs(
     is_met[worker[:first]] = True
     met = np.flatnonzero(is_met[worker])
     shard, worker = shard[met], worker[met]
-    # The lists of shards, worker by worker. Stable: what comes after an entry in its list are the shards after it.
+    # The lists of shards, worker by worker. The stable sort keeps later shards after an entry of their list.
     order = np.argsort(worker, kind="stable")
     lists, listed = shard[order], worker[order]
     ends = np.searchsorted(listed, worker[:first], side="right")
@@ -92,8 +92,8 @@ def find_overlapping_pairs(
 
 
 def _count_keys(keys: IntArray, bound: int) -> tuple[IntArray, IntArray]:
-    """The different ones of these numbers below a bound, in ascending order, and how often each occurs."""
-    if bound <= _CELLS * len(keys):
+    """Return the different keys, which are below `bound`, in ascending order, and how often each occurs."""
+    if bound <= _CELLS_PER_KEY * len(keys):
         often = np.bincount(keys)
         found = np.flatnonzero(often)
         return found, often[found]
@@ -105,7 +105,7 @@ def _count_keys(keys: IntArray, bound: int) -> tuple[IntArray, IntArray]:
 def build_overlap_matrices(
     shard_array: ShardArray, some: IntArray, rest: IntArray, side: int
 ) -> Iterator[OverlapMatrix]:
-    """Some shards with each other and with the rest, part by part; the left part is never after the right one."""
+    """Yield the overlaps of some shards with each other and with the rest; left shards never come after right ones."""
     side = max(1, min(side, _MAX_FLOATS // max(1, shard_array.workers)))
     lefts = [some[first : first + side] for first in range(0, len(some), side)]
     rights = [rest[first : first + side] for first in range(0, len(rest), side)]
@@ -117,7 +117,7 @@ def build_overlap_matrices(
 
 
 def _build_membership(shard_array: ShardArray) -> npt.NDArray[np.float32]:
-    """A row for each shard, a column for each worker: 1 where it has it. Floats, for they are multiplied quickly."""
+    """Return a row per shard and a column per worker: 1 if the shard has it. Floats, because they multiply faster."""
     having = np.zeros((len(shard_array), shard_array.workers + 1), dtype=np.float32)
     np.put_along_axis(having, shard_array.slot_indexes.astype(np.int64), 1.0, axis=1)
     return having[:, :-1]
@@ -125,20 +125,20 @@ def _build_membership(shard_array: ShardArray) -> npt.NDArray[np.float32]:
 
 @dataclass(frozen=True, slots=True)
 class OverlapCounts:
-    """What was counted. Where it says for each shard, it is for each different shard of the table."""
+    """Counted overlaps. Arrays have an entry for each different shard of the table."""
 
     pairs_by_shared_workers: tuple[int, ...]
-    """Pairs of tenants by how many workers they share, from 0 to the size of the largest shard."""
+    """Number of pairs of tenants that share 0, 1, ... workers, up to the size of the largest shard."""
     max_shared: IntArray
-    """For each shard, the most workers that one of its tenants shares with another tenant."""
+    """Most workers that a tenant of the shard shares with another tenant."""
     touched: IntArray
-    """For each shard, how many other tenants share a worker with one of its tenants, or more."""
+    """Number of other tenants that share a worker with a tenant of the shard."""
     covered: IntArray
-    """For each shard, how many other tenants have no worker but those that it has."""
+    """Number of other tenants that have no worker outside the shard."""
 
 
 def count_shared_workers(distinct: DistinctShards, options: CountingOptions = DEFAULT_OPTIONS) -> OverlapCounts:
-    """Count what shards share."""
+    """Count the workers that shards share."""
     return options.run(distinct, lambda strategy: _count(distinct, options, strategy))
 
 
@@ -156,12 +156,12 @@ def _count(distinct: DistinctShards, options: CountingOptions, strategy: Strateg
 
 
 class _OverlapCounter:
-    """What was counted so far: at first the tenants with the same shard, then pairs of different shards, each once."""
+    """Counts so far: first the tenants with the same shard, then pairs of different shards, each added once."""
 
     def __init__(self, distinct: DistinctShards) -> None:
         self._distinct = distinct
         counts, sizes = distinct.counts, distinct.sizes
-        # By how many workers they share. Who shares none is what is left in the end.
+        # Pairs by the number of workers that they share. Those that share none are the remainder, computed last.
         self._pairs = [0] * (int(sizes.max(initial=0)) + 1)
         for size in range(1, len(self._pairs)):
             same = counts[(sizes == size) & (counts > 1)]
@@ -171,7 +171,7 @@ class _OverlapCounter:
         self._covered = self._touched.copy()
 
     def add_sets(self, numbers: IntArray, block: int, max_sets: float) -> None:
-        """The pairs among some shards, from the sets of workers that several of them have."""
+        """Add the pairs among some shards, from the sets of workers that several of them have."""
         shard_array, counts = self._distinct.select(numbers), self._distinct.counts[numbers]
         sizes, squares = shard_array.sizes, counts**2
         of_many_sizes = bool((sizes != sizes[:1]).any())
@@ -184,10 +184,10 @@ class _OverlapCounter:
             having[shared.size] += int(((tenants**2 - sum_per_set(shared, squares)) // 2).sum())
             worst[shards] = np.maximum(worst[shards], shared.size)
             others = np.repeat(tenants, lengths) - counts[shards]
-            # Inclusion and exclusion: what has two workers in common was counted at each of them.
+            # Inclusion and exclusion: shards with two workers in common were counted at each of them.
             np.add.at(touched, shards, others if shared.size % 2 else -others)
             if of_many_sizes:
-                # A shard that is the set itself lies within all others that have it.
+                # A shard that equals the set lies within all others that have it.
                 within = sum_per_set(shared, np.where(sizes == shared.size, counts, 0))
                 larger = sizes[shards] > shared.size
                 np.add.at(covered, shards[larger], np.repeat(within, lengths)[larger])
@@ -200,7 +200,6 @@ class _OverlapCounter:
             )
 
     def add_pairs(self, pairs: OverlappingPairs) -> None:
-        """Pairs of shards, one by one."""
         counts, sizes = self._distinct.counts, self._distinct.sizes
         one, other, shared = pairs
         self._add_pair_counts(shared, counts[one] * counts[other])
@@ -211,13 +210,12 @@ class _OverlapCounter:
             np.add.at(self._covered, left[within], counts[right[within]])
 
     def add_matrix(self, matrix: OverlapMatrix) -> None:
-        """Pairs of shards, all of one part with all of another."""
         counts, sizes = self._distinct.counts, self._distinct.sizes
         left, right, shared, is_square = matrix
         weights = np.outer(counts[left], counts[right])
         if is_square:
             weights = np.triu(weights, 1)  # every pair once
-            shared = np.where(np.eye(len(left), dtype=np.bool_), 0, shared)  # and none of a shard with itself
+            shared = np.where(np.eye(len(left), dtype=np.bool_), 0, shared)  # without pairs of a shard with itself
         self._add_pair_counts(shared.ravel(), weights.ravel())
         for some, others, both in ((left, right, shared), (right, left, shared.T))[: 1 if is_square else 2]:
             self._max_shared[some] = np.maximum(self._max_shared[some], both.max(axis=1, initial=0))
@@ -225,13 +223,13 @@ class _OverlapCounter:
             self._covered[some] += ((both > 0) & (both == sizes[others])) @ counts[others]
 
     def _add_pair_counts(self, shared: IntArray, tenants: IntArray) -> None:
-        # Sums of whole numbers below 2^53, which floats add exactly.
+        # Floats are exact here: they add whole numbers below 2^53.
         found = np.bincount(shared, weights=tenants, minlength=len(self._pairs))
         for size in range(1, len(self._pairs)):
             self._pairs[size] += int(found[size])
 
     def result(self) -> OverlapCounts:
-        """All of it, once every pair of shards that share a worker was added."""
+        """Return the counts, once every pair of shards that share a worker has been added."""
         tenants = int(self._distinct.counts.sum())
         self._pairs[0] = math.comb(tenants, 2) - sum(self._pairs[1:])
         return OverlapCounts(tuple(self._pairs), self._max_shared, self._touched, self._covered)

@@ -1,7 +1,7 @@
-"""Assignments as pictures: who has which worker before and after a failure, and how much tenants share. Pure.
+"""Pictures of assignments: which tenant has which worker before and after a failure, and what tenants share. Pure.
 
-SVG as text, light and dark, with a title and a description for those who do not see it. What a colour says is also said
-by a shape or a word. A picture may stand in a page beside others: its style holds for it alone.
+They are SVG text, light and dark, with a title and a description for screen readers. Every colour comes with a shape or
+a word of the same meaning. The style applies to the picture only, so that a page may have several.
 """
 
 import math
@@ -20,19 +20,18 @@ from holdfast.shards.report.overlap import Overlaps
 from holdfast.shards.report.table import AssignmentTable
 
 ROWS, COLUMNS = 60, 64
-"""Most tenants that are shown; and most workers that are all shown, also those that none of these tenants has."""
+"""Most tenants that are shown, and most workers of a fleet of which all are shown, even without a shown tenant."""
 _LINE, _GAP, _NAMES, _WORDS, _LETTER = 18, 10, 170, 116, 7.5
 _WIDEST, _NARROWEST, _PANEL = 18.0, 4.0, 620.0
-"""Of a column; and of a panel, as long as columns are not narrower than that."""
+"""Widths of the widest and the narrowest column, and of a panel unless columns would be narrower than that."""
 _LEGIBLE = 11.0
-"""Columns that are narrower have no name above them; it is still there for whoever points at a cell."""
+"""Narrower columns have no name above them; a tooltip of each cell has it."""
 _CROSSED = 8.0
-"""Columns that are narrower have no room for a cross: what is out is a broken bar there."""
+"""Narrower columns have no room for a cross: a worker that is out is a broken bar there."""
 _MAX_SHOWN = 24
-"""Letters of a name."""
+"""Most letters of a name."""
 
-# Blue and orange are told apart by all who see colours in the usual ways of not seeing all of them:
-# https://jfly.uni-koeln.de/color/
+# Blue and orange are distinguishable with all common kinds of colour blindness: https://jfly.uni-koeln.de/color/
 _STYLE = """
   .hf-shards { font: 12px system-ui, sans-serif; background: #fff; max-width: 100%; height: auto; }
   .hf-shards text { fill: #1f2328; } .hf-shards .faint { fill: #59636e; } .hf-shards .head { font-weight: 600; }
@@ -44,7 +43,7 @@ _STYLE = """
     .hf-shards .out { stroke: #ffa657; } .hf-shards .down { fill: #ffa657; }
   }
 """
-# What no XML document may hold, however it is written; line ends and tabs would be read as blanks.
+# Characters that no XML document may have, even escaped; and line ends and tabs, which would be read as blanks.
 _FORBIDDEN = re.compile("[^\u0020-\u007e\u00a0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -57,10 +56,10 @@ def draw_matrix(
     workers: Collection[str] = (),
     zones: Collection[str] = (),
 ) -> str:
-    """Who has which worker, before and after the workers of these tenants, these workers and these zones fail.
+    """Draw which tenant has which worker, before and after the workers of these tenants, these workers and zones fail.
 
-    Tenants are rows, the attackers first and then those hit worst, sixty at most; workers are columns, by zone. Where
-    there are many workers only those are shown that one of these tenants has.
+    Rows are at most sixty tenants: attackers first, then those hit worst. Columns are workers, by zone. In a large
+    fleet, only workers of the shown tenants appear.
     """
     checked = AssignmentTable.check(table, len(fleet))
     if names is not None and len(names) != len(checked):
@@ -80,9 +79,9 @@ def draw_matrix(
     height = head + len(rows) * _LINE + 50
     down = [row.name for row in rows if not row.serving(fleet, out)]
     counted = f"{len(rows)} of {len(checked)} tenants, {len(columns)} of {len(fleet)} workers"
-    what = f"{counted}. {int(out.sum())} workers are out. Down of these tenants: {', '.join(down) or 'none'}."
+    description = f"{counted}. {int(out.sum())} workers are out. Tenants down: {', '.join(down) or 'none'}."
     parts = [
-        *_open_svg(after.right, height, "Who has which worker, before and after a failure", what),
+        *_open_svg(after.right, height, "Which tenant has which worker, before and after a failure", description),
         f'<text class="faint" x="{_NAMES}" y="{height - 26}">■ has this worker; {sign} has it, and it is out</text>',
         f'<text class="faint" x="{_NAMES}" y="{height - 10}">{counted}</text>',
     ]
@@ -94,14 +93,14 @@ def draw_matrix(
 
 
 def draw_histogram(overlaps: Overlaps) -> str:
-    """How many pairs of tenants share no worker, one, two and so on, as bars: ten times as many is a step longer."""
+    """Draw the numbers of pairs of tenants that share no worker, one, two and so on, as bars on a logarithmic scale."""
     longest, left = 420.0, 130
     scale = longest / max(1.0, _bar_length(max(overlaps.pairs_by_shared_workers)))
     height = 64 + len(overlaps.pairs_by_shared_workers) * 24 + 12
-    what = "; ".join(
+    description = "; ".join(
         f"{_format_workers(shared)}: {pairs:,} pairs" for shared, pairs in enumerate(overlaps.pairs_by_shared_workers)
     )
-    parts = _open_svg(left + longest + 190, height, "Pairs of tenants by how many workers they share", what)
+    parts = _open_svg(left + longest + 190, height, "Pairs of tenants by how many workers they share", description)
     parts.append(f'<text class="head" x="{left}" y="22">Pairs of tenants by how many workers they share</text>')
     parts.append(f'<text class="faint" x="{left}" y="40">each step is ten times as many</text>')
     for shared, pairs in enumerate(overlaps.pairs_by_shared_workers):
@@ -115,7 +114,7 @@ def draw_histogram(overlaps: Overlaps) -> str:
 
 
 def _bar_length(pairs: int) -> float:
-    """How long a bar is: one for a single pair, and one more for ten times as many."""
+    """Return the length of a bar: 1 for a single pair, and 1 more for ten times as many."""
     return 1 + math.log10(pairs) if pairs else 0.0
 
 
@@ -123,18 +122,18 @@ def _format_workers(shared: int) -> str:
     return f"{shared} worker" if shared == 1 else f"{shared} workers"
 
 
-def _open_svg(width: float, height: float, title: str, what: str) -> list[str]:
+def _open_svg(width: float, height: float, title: str, description: str) -> list[str]:
     box = f'width="{width:.0f}" viewBox="0 0 {width:.0f} {height:.0f}"'
     return [
         f'<svg xmlns="http://www.w3.org/2000/svg" class="hf-shards" role="img" {box}>',
         f"<title>{title}</title>",
-        f"<desc>{what}</desc>",
+        f"<desc>{description}</desc>",
         f"<style>{_STYLE}</style>",
     ]
 
 
 def _escape_name(name: str | bytes) -> str:
-    """A name as it can stand in the picture: any text at all, cut where it is long."""
+    """Return any name as SVG text, cut if it is long."""
     text = name if isinstance(name, str) else name.decode("utf-8", "replace")
     text = _FORBIDDEN.sub("\ufffd", text)
     return escape(text if len(text) <= _MAX_SHOWN else text[: _MAX_SHOWN - 1] + "…")
@@ -147,12 +146,12 @@ class _Row:
     is_attacker: bool
 
     def serving(self, fleet: Fleet, out: npt.NDArray[np.bool_]) -> int:
-        """How many of its workers can serve it."""
+        """Return the number of workers that can serve the tenant."""
         return sum(not out[index] and not fleet.slots[index].is_drained for index in self.slot_indexes)
 
 
 def _choose_rows(table: AssignmentTable, attackers: Collection[int], out: npt.NDArray[np.bool_]) -> list[int]:
-    """The rows to show: attackers first, then whoever has the fewest workers left, then whoever has lost most."""
+    """Return the rows to show: attackers first, then tenants with the fewest workers left, then with most lost."""
     hits = out[table.slot_indexes].sum(axis=1, dtype=np.int64)
     attacks = np.zeros(len(table), dtype=bool)
     attacks[list(attackers)] = True
@@ -162,7 +161,7 @@ def _choose_rows(table: AssignmentTable, attackers: Collection[int], out: npt.ND
 
 
 def _choose_columns(fleet: Fleet, rows: Sequence[_Row]) -> list[int]:
-    """The slots to show, by the most important of the things that they are in, such as their zones."""
+    """Return the slots to show, by their most important group, such as their zone."""
     had = {index for row in rows for index in row.slot_indexes}
     groups: dict[tuple[str, ...], list[int]] = {}
     for index, slot in enumerate(fleet.slots):
@@ -176,14 +175,14 @@ def _column_width(columns: Sequence[int]) -> float:
 
 
 def _head_height(fleet: Fleet, columns: Sequence[int]) -> int:
-    """How high it is above the first row: the names of workers stand there, nearly upright."""
+    """Return the height above the first row, where the names of workers are, nearly upright."""
     names = [fleet.slots[index].worker for index in columns] if _column_width(columns) >= _LEGIBLE else []
     return 48 + math.ceil(_LETTER * min(_MAX_SHOWN, max((len(name) for name in names), default=0)))
 
 
 @dataclass(eq=False)
 class _Panel:
-    """All cells at one moment, and a word for every tenant."""
+    """All cells before or after the failure, and a word for every tenant."""
 
     _fleet: Fleet
     _rows: Sequence[_Row]
@@ -196,14 +195,14 @@ class _Panel:
     def __post_init__(self, columns: Sequence[int]) -> None:
         self._width = _column_width(columns)
         self._x: dict[int, float] = {}
-        """Where each column begins; between zones there is a gap."""
+        """Left edge of each column, by slot index; there is a gap between zones."""
         self._zones: list[tuple[float, str]] = []
         x, zone, free = self._left, None, 0.0
         for index in columns:
             here = self._fleet.slots[index].group[:1]
             if zone is not None and here != zone:
                 x += _GAP
-            if here != zone and here and x >= free:  # a name that would stand on the one before is left out
+            if here != zone and here and x >= free:  # a name that would overlap the previous one is left out
                 self._zones.append((x, _escape_name(here[0])))
                 free = x + _LETTER * min(_MAX_SHOWN, len(here[0]))
             self._x[index] = x
@@ -212,7 +211,7 @@ class _Panel:
         self.right = x + _WORDS
 
     def parts(self) -> Iterator[str]:
-        """The panel, from top to bottom."""
+        """Yield the elements of the panel, from top to bottom."""
         yield f'<g class="{self._title}">'
         yield f'<text class="head" x="{self._left:.1f}" y="18">{self._title.capitalize()}</text>'
         for x, zone in self._zones:

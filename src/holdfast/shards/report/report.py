@@ -1,4 +1,4 @@
-"""All there is to say about an assignment of tenants to workers, as one value. Pure."""
+"""The report on an assignment of tenants to workers, as one value. Pure."""
 
 import math
 from dataclasses import dataclass
@@ -30,37 +30,35 @@ from holdfast.shards.report.table import AssignmentTable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """What an assignment means. Made of plain numbers, text and tuples, so that it goes into JSON as it is."""
+    """Facts about an assignment. Made of plain numbers, text and tuples, so that it can be encoded as JSON."""
 
     tenants: int
     workers: int
     min_shard_size: int
-    """Workers of the smallest shard."""
     max_shard_size: int
-    """Workers of the largest shard."""
     shards_possible: int
     shards_used: int
     """Different shards that tenants have."""
     shards_left: int
     overlaps: Overlaps
     promised_overlap: int | None
-    """The most workers that two tenants were to share."""
+    """Most workers that two tenants may share; None if nothing was promised."""
     pairs_above_promise: int | None
-    """Pairs of tenants that share more than that: 0 if the promise is kept."""
+    """Pairs of tenants that share more than `promised_overlap`: 0 if the promise is kept."""
     neighbours: tuple[NeighbourPair, ...]
     """The pairs that share most."""
     load: Load
     attackers_survived: int
-    """How many tenants may take down all of their workers at once, and all others have one left; often it is more."""
+    """Tenants that can certainly take down all their workers together while every other tenant keeps one."""
     capacity_lost: float
-    """The largest share of the fleet, by weight, that one tenant can take down."""
+    """Largest fraction of the fleet, by weight, that one tenant can take down."""
     required_headroom: float | None
     worst_cases: WorstCases
     already_down: int
-    """Tenants that have no worker already, for all of theirs are drained."""
+    """Tenants without a worker, because all of theirs are drained."""
     shared_hosts: tuple[SharedHost, ...]
     overlaps_by_host: Overlaps | None
-    """How many machines tenants have in common, where workers share machines."""
+    """Overlaps counted in machines; None if no workers share a machine."""
 
 
 def build_report(
@@ -71,10 +69,10 @@ def build_report(
     overlap: int | None = None,
     size: int | None = None,
 ) -> Report:
-    """Find out what an assignment means.
+    """Compute the report on an assignment.
 
-    `shards_possible` is how many shards there are, such as the capacity of a design; else all combinations of `size`
-    workers, or of as many as the largest shard has. `overlap` is the most that two tenants were promised to share.
+    `shards_possible` is the number of possible shards, such as the capacity of a design. By default it is the number of
+    combinations of `size` workers, or of as many as the largest shard has. `overlap` is the promised maximum.
     """
     if overlap is not None and overlap < 0:
         raise InvalidValue(f"overlap {overlap}: expected 0 or more")
@@ -87,7 +85,7 @@ def build_report(
     left = found if live is checked else count_shared_workers(live.distinct)
     largest = int(checked.sizes.max(initial=0))
     if shards_possible is None:
-        # Whoever relieves another is in the shards of that one, and makes no new ones.
+        # A worker that relieves another is in the shards of that one, and adds no shards.
         slots = sum(slot.relieves is None for slot in fleet.slots)
         shards_possible = math.comb(slots, largest if size is None else size)
     crowded = find_shared_hosts(fleet)
@@ -121,11 +119,11 @@ def build_report(
     )
 
 
-def _count_attackers_survived(table: AssignmentTable, most: int) -> int:
-    """Each attacker takes no more than the largest overlap: so many of them leave one of the smallest shard."""
+def _count_attackers_survived(table: AssignmentTable, max_shared: int) -> int:
+    """Return how many attackers leave a worker of the smallest shard, if each takes down `max_shared` of it."""
     others = max(0, len(table) - 1)
     smallest = int(table.sizes.min(initial=table.workers))
-    return others if most == 0 and smallest else max(0, min(others, (smallest - 1) // max(1, most)))
+    return others if max_shared == 0 and smallest else max(0, min(others, (smallest - 1) // max(1, max_shared)))
 
 
 def _capacity_lost(fleet: Fleet, live: AssignmentTable) -> float:

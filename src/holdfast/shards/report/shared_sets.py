@@ -1,7 +1,7 @@
-"""Every set of workers that two or more shards have in common, found without looking at pairs of shards. Pure.
+"""Sets of workers that two or more shards have in common, found without examining pairs of shards. Pure.
 
-Sets grow by one worker at a time. Only what two shards share at all can be shared with one worker more, so the search
-goes on from there alone: of shards that share little, little is left to look at.
+Sets grow by one worker at a time. A larger set can be shared only if the smaller one is, so the search continues from
+shared sets only. If shards share little, few sets are left to examine.
 """
 
 import math
@@ -14,32 +14,31 @@ import numpy as np
 from holdfast.shards.report.table import IntArray, ShardArray, SlotArray
 
 BLOCK = 1 << 20
-"""Candidates that are sorted at once, some sixty bytes each. With more of them it takes as long, and more memory."""
+"""Candidates that are sorted together, some sixty bytes each. More would take more memory, and save no time."""
 
 
 @dataclass(frozen=True, slots=True)
 class SharedSets:
-    """Sets of so many workers, and the shards that have each of them: two or more."""
+    """Sets of `size` workers, and the two or more shards that have each set."""
 
     size: int
     workers: SlotArray
-    """The sets, one in each row, in ascending order."""
+    """The slot indexes of a set in each row, in ascending order."""
     shards: IntArray
-    """The shards of the first set, those of the second, and so on; for each set in ascending order."""
+    """The shards of the first set, then those of the second, and so on; ascending within a set."""
     starts: IntArray
-    """Where in `shards` those of each set begin."""
+    """Index in `shards` at which each set begins."""
 
     def lengths(self) -> IntArray:
-        """How many shards have each set."""
         return np.diff(self.starts, append=len(self.shards))
 
 
 class TooManySets(Exception):
-    """There are more sets than it was worth to look at."""
+    """More sets had to be examined than the limit allows."""
 
 
 class _ExtendableSets(NamedTuple):
-    """Sets as they are found, and for each shard the column of the last worker in it."""
+    """Shared sets, and for each of their shards the column of the set's last worker; -1 for an empty set."""
 
     shared: SharedSets
     columns: IntArray
@@ -50,10 +49,10 @@ def find_shared_sets(
 ) -> Iterator[SharedSets]:
     """Yield all sets of 1 to `max_size` workers that two or more shards have, in parts.
 
-    Raises TooManySets past `max_sets`.
+    Raise TooManySets past `max_sets`.
     """
     whole = SharedSets(0, np.empty((1, 0), dtype=np.int32), np.arange(len(shard_array)), np.zeros(1, dtype=np.int64))
-    # Depth first, so that no more than one part of each size is held at a time.
+    # Depth first, so that at most one part of each size is in memory at a time.
     depths = [_split(shard_array, _ExtendableSets(whole, np.full(len(shard_array), -1)), block)]
     while depths:
         part = next(depths[-1], None)
@@ -71,12 +70,12 @@ def find_shared_sets(
 
 
 def _count_extensions(shard_array: ShardArray, found: _ExtendableSets) -> IntArray:
-    """For each shard of each set, how many workers it could add: those in the columns to the right."""
+    """Return for each shard of each set how many workers it could add: those in the columns to the right."""
     return shard_array.sizes[found.shared.shards] - 1 - found.columns
 
 
 def _split(shard_array: ShardArray, found: _ExtendableSets, block: int) -> Iterator[_ExtendableSets]:
-    """Split so that none grows to more than a block; a set is never split, however many shards have it."""
+    """Yield parts that grow to at most `block` candidates. A set is not split, even if it alone exceeds that."""
     shared, columns = found
     more = np.append(0, np.cumsum(_count_extensions(shard_array, found)))
     ends = np.append(shared.starts[1:], len(shared.shards))
@@ -93,18 +92,18 @@ def _split(shard_array: ShardArray, found: _ExtendableSets, block: int) -> Itera
 
 
 def _extend(shard_array: ShardArray, found: _ExtendableSets) -> _ExtendableSets | None:
-    """With one worker more, from the columns to the right of what is there; None if no two shards share one."""
+    """Return the sets with one worker more, from the columns to the right, or None if no such set is shared."""
     shared, columns = found
     more = _count_extensions(shard_array, found)
     begins = np.cumsum(more) - more
-    # One entry for each worker that a shard could add: which shard it is, and which column.
+    # One entry for each worker that a shard could add: the entry of the shard, and the column.
     of = np.repeat(np.arange(len(more)), more)
     column = np.arange(len(of)) - (begins - columns - 1)[of]
     shard = shared.shards[of]
     worker = shard_array.slot_indexes[shard, column]
     which = np.repeat(np.arange(len(shared.starts)), shared.lengths())[of]
     keys = which * shard_array.workers + worker
-    # Stable: the shards of each set stay in ascending order.
+    # The stable sort keeps the shards of each set in ascending order.
     order = np.argsort(keys, kind="stable")
     keys = keys[order]
     starts = np.flatnonzero(np.append(True, keys[1:] != keys[:-1])[: len(keys)])
@@ -123,5 +122,5 @@ def _extend(shard_array: ShardArray, found: _ExtendableSets) -> _ExtendableSets 
 
 
 def sum_per_set(shared: SharedSets, values: IntArray) -> IntArray:
-    """For each set, the sum of a value over the shards that have it."""
+    """Return for each set the sum of `values` over the shards that have it."""
     return np.add.reduceat(values[shared.shards], shared.starts)

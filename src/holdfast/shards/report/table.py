@@ -1,7 +1,7 @@
-"""Which workers every tenant has, as a table of numbers that was checked once. Pure.
+"""Tables of the workers of every tenant, checked once. Pure.
 
-A table has a row for each tenant: the slots of the fleet of its shard, each at most once, and -1 at the end of
-the rows of smaller shards.
+A table has a row for each tenant: the slot indexes of its shard, each at most once. Rows of smaller shards are filled
+with NO_WORKER at the end.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,17 +11,17 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast._errors import InvalidValue
-from holdfast.shards.fleet import Fleet
+from holdfast.shards.fleet import NO_WORKER, Fleet
 
 IntArray = npt.NDArray[np.int64]
 SlotArray = npt.NDArray[np.int32]
 
 MAX_WORKERS = 1 << 24
-"""Most workers of a fleet: far more than there are, and few enough that what is counted stays within 63 bits."""
+"""Most workers of a fleet: far more than fleets have, and few enough that counts stay within 63 bits."""
 
 
 class ShardArray:
-    """Different shards: slots in ascending order, and what is no worker as a number above all."""
+    """Different shards: a row of ascending slot indexes for each. Here `workers` stands for no worker, at the end."""
 
     __slots__ = ("sizes", "slot_indexes", "workers")
 
@@ -34,13 +34,13 @@ class ShardArray:
         return len(self.sizes)
 
     def select(self, numbers: IntArray) -> "ShardArray":
-        """Some of them, with as many columns as they need."""
+        """Return some of the shards, with as many columns as they need."""
         sizes = self.sizes[numbers]
         return ShardArray(self.slot_indexes[:, : sizes.max(initial=0)][numbers], sizes, self.workers)
 
 
 class DistinctShards(ShardArray):
-    """The different shards of a table, in the order in which they first occur, and who has them."""
+    """The different shards of a table, in the order of their first rows, and their tenants."""
 
     __slots__ = ("_rows_by_shard", "_starts", "counts", "first_rows", "numbers")
 
@@ -48,35 +48,35 @@ class DistinctShards(ShardArray):
         self.numbers, self.first_rows = _number_distinct(table.slot_indexes, table.workers)
         super().__init__(table.slot_indexes[self.first_rows], table.sizes[self.first_rows], table.workers)
         self.counts: IntArray = np.bincount(self.numbers, minlength=len(self.first_rows)).astype(np.int64)
-        """For each shard, how many tenants have it."""
+        """Number of tenants of each shard."""
         self._rows_by_shard = np.argsort(self.numbers, kind="stable")
         self._starts = np.cumsum(self.counts) - self.counts
 
     def find_rows(self, number: int, limit: int) -> Sequence[int]:
-        """The rows of those who have a shard, the lowest first."""
+        """Return the lowest rows of tenants with a shard, in ascending order."""
         start = int(self._starts[number])
         found: list[int] = self._rows_by_shard[start : start + min(limit, int(self.counts[number]))].tolist()
         return found
 
 
 class AssignmentTable:
-    """A table that was checked: the slots of every tenant in ascending order. Immutable.
+    """A checked table, with the slot indexes of every tenant in ascending order. Immutable.
 
-    Hand it over in place of the array, which is then checked only once. Raises InvalidValue with the row that is wrong.
+    Pass it instead of an array that would be checked each time. Raises InvalidValue that names an invalid row.
     """
 
     def __init__(self, table: npt.ArrayLike, workers: int | None = None) -> None:
         array = _check_array(table)
-        lowest, highest = (int(array.min()), int(array.max())) if len(array) else (-1, -1)
+        lowest, highest = (int(array.min()), int(array.max())) if len(array) else (NO_WORKER, NO_WORKER)
         self.workers = highest + 1 if workers is None else workers
-        if highest >= min(self.workers, MAX_WORKERS) or lowest < -1:
-            wrong = (array < -1) | (array >= min(self.workers, MAX_WORKERS))
+        limit = min(self.workers, MAX_WORKERS)
+        if highest >= limit or lowest < NO_WORKER:
+            wrong = (array < NO_WORKER) | (array >= limit)
             row, column = (int(found[0]) for found in np.nonzero(wrong))
-            most = min(self.workers, MAX_WORKERS) - 1
-            raise InvalidValue(f"slot {array[row, column]} of tenant {row}: expected 0 to {most}, or -1 for none")
+            raise InvalidValue(f"slot {array[row, column]} of tenant {row}: expected 0 to {limit - 1}, or -1 for none")
         indexes = array.astype(np.int32)
-        real = indexes >= 0
-        _refuse_rows(indexes, ~real[:, 0], "no worker: expected one at least")
+        real = indexes != NO_WORKER
+        _refuse_rows(indexes, ~real[:, 0], "no worker: expected at least one")
         _refuse_rows(
             indexes, np.any(real[:, 1:] & ~real[:, :-1], axis=1), "a slot after -1: expected -1 at the end only"
         )
@@ -86,7 +86,7 @@ class AssignmentTable:
 
     @classmethod
     def check(cls, table: "npt.ArrayLike | AssignmentTable", workers: int | None = None) -> "AssignmentTable":
-        """A table that was checked already, as it is; else the array, checked. Of a fleet of so many workers."""
+        """Return a checked table for a fleet of `workers`; one that was checked before is returned unchanged."""
         if not isinstance(table, AssignmentTable):
             return cls(table, workers)
         if workers is not None and workers != table.workers:
@@ -94,8 +94,8 @@ class AssignmentTable:
         return table
 
     def _sort(self, indexes: SlotArray) -> None:
-        """Take rows with -1 anywhere. Inside, what is no worker is a number above all, so that rows can be sorted."""
-        self.slot_indexes = np.where(indexes < 0, np.int32(self.workers), indexes)
+        """Store rows that may have NO_WORKER anywhere. It becomes `workers`, so that sorting puts it at the end."""
+        self.slot_indexes = np.where(indexes == NO_WORKER, np.int32(self.workers), indexes)
         self.slot_indexes.sort(axis=1)
         self.sizes: IntArray = (self.slot_indexes < self.workers).sum(axis=1, dtype=np.int64)
 
@@ -104,43 +104,42 @@ class AssignmentTable:
 
     @cached_property
     def distinct(self) -> DistinctShards:
-        """The different shards there are."""
         return DistinctShards(self)
 
     def shard(self, row: int) -> tuple[int, ...]:
-        """The slots of one tenant."""
         return tuple(int(index) for index in self.slot_indexes[row, : self.sizes[row]])
 
     def without_drained(self, fleet: Fleet) -> "AssignmentTable":
-        """Without the workers that are drained: they serve nobody. A tenant may have none left."""
+        """Return the table without drained workers, which serve no tenant. A tenant may have no worker left."""
         drained = np.array([*(slot.is_drained for slot in fleet.slots), False])
         if not drained.any():
             return self
-        return self._with(np.where(drained[self.slot_indexes], -1, self.array()), self.workers)
+        return self._with(np.where(drained[self.slot_indexes], NO_WORKER, self.array()), self.workers)
 
     def map_slots(self, onto: npt.ArrayLike, count: int) -> "AssignmentTable":
-        """With every slot replaced by another, one of `count`. What a tenant then has twice counts once."""
-        indexes = np.append(np.asarray(onto, dtype=np.int32), np.int32(-1))[self.slot_indexes]
+        """Return the table with every slot replaced by one of `count` others. Duplicates of a tenant count once."""
+        indexes = np.append(np.asarray(onto, dtype=np.int32), np.int32(NO_WORKER))[self.slot_indexes]
         indexes.sort(axis=1)
-        indexes[:, 1:][indexes[:, 1:] == indexes[:, :-1]] = -1
+        indexes[:, 1:][indexes[:, 1:] == indexes[:, :-1]] = NO_WORKER
         return self._with(indexes, count)
 
     def array(self) -> SlotArray:
-        """As an array again, with -1 at the end of the rows of smaller shards."""
-        return np.where(self.slot_indexes < self.workers, self.slot_indexes, np.int32(-1))
+        """Return the table as an array, with NO_WORKER at the end of the rows of smaller shards."""
+        return np.where(self.slot_indexes < self.workers, self.slot_indexes, np.int32(NO_WORKER))
 
     def _with(self, indexes: SlotArray, workers: int) -> "AssignmentTable":
         made = AssignmentTable.__new__(AssignmentTable)
         made.workers = workers
-        made._sort(indexes)  # noqa: SLF001 - of its own kind
+        made._sort(indexes)  # noqa: SLF001 - of the same class
         return made
 
 
 def build_table(shards: Iterable[Sequence[int]]) -> SlotArray:
-    """The table of shards of any sizes, each the slots of one tenant."""
+    """Return a table of shards of any sizes, each given by its slot indexes."""
     rows = list(shards)
     width = max((len(row) for row in rows), default=1)
-    return np.array([[*row, *[-1] * (width - len(row))] for row in rows], dtype=np.int32).reshape(len(rows), width)
+    filled = [[*row, *[NO_WORKER] * (width - len(row))] for row in rows]
+    return np.array(filled, dtype=np.int32).reshape(len(rows), width)
 
 
 def _check_array(table: npt.ArrayLike) -> npt.NDArray[np.integer]:
@@ -149,7 +148,7 @@ def _check_array(table: npt.ArrayLike) -> npt.NDArray[np.integer]:
     except ValueError as error:
         raise InvalidValue("a table with rows of different lengths: expected -1 at the end of shorter ones") from error
     if array.ndim != 2 or array.shape[1] == 0:
-        raise InvalidValue(f"a table of shape {array.shape}: expected a row for each tenant, and a column at least")
+        raise InvalidValue(f"a table of shape {array.shape}: expected a row for each tenant, and at least one column")
     if array.dtype.kind not in "iu":
         raise InvalidValue(f"a table of {array.dtype}: expected whole numbers, such as int32")
     return array
@@ -162,12 +161,12 @@ def _refuse_rows(indexes: SlotArray, wrong: npt.NDArray[np.bool_], what: str) ->
 
 
 def _number_distinct(indexes: SlotArray, workers: int) -> tuple[IntArray, IntArray]:
-    """For each row which different one it is, in the order in which they first occur; and where each first occurs."""
+    """Number the different rows in order of occurrence; return the number of each row, and the first row of each."""
     numbers = np.zeros(len(indexes), dtype=np.int64)
     firsts = np.zeros(min(1, len(indexes)), dtype=np.int64)
     base, bound = workers + 1, 1
     for column in range(indexes.shape[1]):
-        # As many columns as fit are one number; then what is different so far is numbered anew.
+        # Combine as many columns as fit into one integer, then renumber its different values.
         numbers = numbers * base + indexes[:, column]
         bound *= base
         if column + 1 == indexes.shape[1] or bound * base >= 1 << 62:

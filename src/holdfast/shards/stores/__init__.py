@@ -1,4 +1,4 @@
-"""Where tenants' numbers and layouts are kept; each fulfils `holdfast.shards.ShardStore`."""
+"""Stores of tenants' numbers and of layouts. Each one implements `holdfast.shards.ShardStore`."""
 
 from holdfast.shards.stores.memory import MemoryShardStore
 from holdfast.shards.stores.sql import SqlShardStore

@@ -1,4 +1,4 @@
-"""Tenants' numbers and layouts in the memory of one process, for tests and for trying things out."""
+"""Tenants' numbers and layouts in the memory of one process, for tests and experiments."""
 
 import heapq
 import threading
@@ -8,7 +8,7 @@ from holdfast.shards.registry import MAX_TENANTS, StoredLayout, capacity_error, 
 
 
 class MemoryShardStore:
-    """What ends with the process. Thread-safe; see `holdfast.shards.ShardStore`."""
+    """A store that ends with its process. Thread-safe; see `holdfast.shards.ShardStore`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -31,7 +31,7 @@ class MemoryShardStore:
             reused = heapq.nsmallest(len(missing), self._free)
             fresh = range(self._next, self._next + len(missing) - len(reused))
             numbers = [*reused, *fresh]
-            if max(numbers, default=-1) >= limit:
+            if max(numbers) >= limit:
                 raise capacity_error(limit, len(missing), len(self._numbers))
             self._free = sorted({*self._free} - {*reused})
             self._next += len(fresh)

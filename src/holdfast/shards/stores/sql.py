@@ -1,6 +1,7 @@
 """Tenants' numbers and layouts in SQLite or PostgreSQL."""
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from holdfast.engines import Database, Migration, Row, Transaction, Value
 from holdfast.shards.registry import MAX_TENANTS, StoredLayout, capacity_error, too_few_shards_error, version_conflict
@@ -45,10 +46,10 @@ MIGRATIONS = (
 
 _FIND = "select tenant, number from holdfast_shard_tenant where registry = $1 and tenant in ({})"
 _BATCH_SIZE = 256
-"""Names in one statement: enough that its own cost does not count, and few enough for every engine."""
+"""Names per statement: enough to make its fixed cost negligible, and few enough for every engine."""
 _COUNT = "select count(*) from holdfast_shard_tenant where registry = $1"
 _CREATE = "insert into holdfast_shard_registry (name, next_number) values ($1, 0) on conflict do nothing"
-# Whoever else assigns or releases waits here until this transaction has ended.
+# Other transactions that change the registry wait here until this one ends.
 _LOCK = "update holdfast_shard_registry set next_number = next_number where name = $1 returning next_number"
 _FREE = "select number from holdfast_shard_free where registry = $1 order by number limit $2"
 _TAKE = "delete from holdfast_shard_free where registry = $1 and number = $2"
@@ -71,8 +72,14 @@ _FORGET = (
 )
 
 
+class _NewestLayout(NamedTuple):
+    version: int = 0
+    at: float = -float("inf")
+    capacity: int = MAX_TENANTS
+
+
 class SqlShardStore:
-    """The tenants of one registry in a database, which may hold several. See `holdfast.shards.ShardStore`."""
+    """The store of one registry in a database, which may have several. See `holdfast.shards.ShardStore`."""
 
     def __init__(self, database: Database, registry: str) -> None:
         self._database = database
@@ -85,7 +92,7 @@ class SqlShardStore:
     def assign(self, tenants: Sequence[bytes], limit: int) -> list[int]:
         known = dict(zip(tenants, self.find(tenants), strict=True))
         missing = [tenant for tenant, number in known.items() if number is None]
-        if missing:  # which is rare: else nobody has to wait for anybody
+        if missing:  # rare: otherwise no transaction waits for another
             known.update(self._database.write(lambda transaction: self._assign(transaction, missing, limit)))
         return [number for tenant in tenants if (number := known[tenant]) is not None]
 
@@ -116,32 +123,32 @@ class SqlShardStore:
         self, transaction: Transaction, text: bytes, expected_version: int, at: float, capacity: int
     ) -> StoredLayout:
         self._lock(transaction)
-        newest, since, _ = self._newest(transaction)
-        if newest != expected_version:
-            raise version_conflict(expected_version, newest)
+        newest = self._newest(transaction)
+        if newest.version != expected_version:
+            raise version_conflict(expected_version, newest.version)
         [(highest,)] = transaction.execute(_HIGHEST, (self._registry,))
-        if highest >= capacity:
+        if highest >= capacity:  # it is -1 without tenants
             raise too_few_shards_error(capacity, highest)
-        stored = StoredLayout(newest + 1, max(at, since), text)
+        stored = StoredLayout(newest.version + 1, max(at, newest.at), text)
         transaction.execute(_WRITE, (self._registry, stored.version, stored.at, min(capacity, MAX_TENANTS), text))
         return stored
 
     def _lock(self, transaction: Transaction) -> int:
-        """Keep others from changing this registry until the transaction has ended; returns its next number."""
+        """Block other changes of this registry until the transaction ends, and return its next number."""
         transaction.execute(_CREATE, (self._registry,))
         [(following,)] = transaction.execute(_LOCK, (self._registry,))
         return int(following)
 
-    def _newest(self, transaction: Transaction) -> tuple[int, float, int]:
-        """The newest version, since when it holds, and how many shards it has."""
+    def _newest(self, transaction: Transaction) -> _NewestLayout:
+        """Return the newest layout, or one of version 0 if there is none."""
         rows = transaction.execute(_NEWEST, (self._registry,))
-        return rows[0] if rows else (0, float("-inf"), MAX_TENANTS)
+        return _NewestLayout(*(rows[0] if rows else ()))
 
     def _find(self, transaction: Transaction, tenants: Sequence[bytes]) -> list[int | None]:
         numbers: dict[bytes, int] = {}
         for start in range(0, len(tenants), _BATCH_SIZE):
             some = tenants[start : start + _BATCH_SIZE]
-            # As many as the next power of two, the last one several times: so there are few different statements.
+            # Padded with the last name to a power of two, so that there are few different statements.
             count = 1 << (len(some) - 1).bit_length()
             marks = ", ".join(f"${number}" for number in range(2, count + 2))
             values: list[Value] = [self._registry, *some, *[some[-1]] * (count - len(some))]
@@ -149,15 +156,15 @@ class SqlShardStore:
         return [numbers.get(tenant) for tenant in tenants]
 
     def _assign(self, transaction: Transaction, tenants: Sequence[bytes], limit: int) -> dict[bytes, int]:
-        """Numbers for tenants that had none when they were looked for."""
+        """Return the numbers of tenants that had none before the lock, assigning them now."""
         following = self._lock(transaction)
-        limit = min(limit, self._newest(transaction)[2])
+        limit = min(limit, self._newest(transaction).capacity)
         known = dict(zip(tenants, self._find(transaction, tenants), strict=True))
         missing = [tenant for tenant, number in known.items() if number is None]
         reused = [number for (number,) in transaction.execute(_FREE, (self._registry, len(missing)))]
         fresh = range(following, following + len(missing) - len(reused))
         numbers = [*reused, *fresh]
-        if max(numbers, default=-1) >= limit:
+        if numbers and max(numbers) >= limit:
             [(taken,)] = transaction.execute(_COUNT, (self._registry,))
             raise capacity_error(limit, len(missing), taken)
         transaction.execute_many(_TAKE, [(self._registry, number) for number in reused])
@@ -169,7 +176,7 @@ class SqlShardStore:
 
     def _remove(self, transaction: Transaction, tenants: Sequence[bytes]) -> int:
         self._lock(transaction)
-        found = [transaction.execute(_REMOVE, (self._registry, tenant)) for tenant in tenants]
-        gone = [rows[0][0] for rows in found if rows]
+        removed = [transaction.execute(_REMOVE, (self._registry, tenant)) for tenant in tenants]
+        gone = [number for rows in removed for (number,) in rows]
         transaction.execute_many(_GIVE, [(self._registry, number) for number in gone])
         return len(gone)

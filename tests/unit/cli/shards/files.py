@@ -16,9 +16,10 @@ ZONES = ("az1", "az2", "az3")
 FIRST = [f"{zone}-{number}" for zone in ZONES for number in range(1, 6)]
 TENANTS = [f"tenant-{number:02}" for number in range(1, 21)]
 NO_STORE = (
-    "no shards are kept in holdfast-data: make some with `holdfast shards plan FILE --size N --overlap N --apply`, or "
-    "name another place with --settings or --data-directory"
+    "there are no shards in holdfast-data: make some with `holdfast shards plan FILE --size N --overlap N --apply`, "
+    "or name another store with --settings or --data-directory"
 )
+NO_LAYOUT = "there is no layout of shards yet: apply one, as with `holdfast shards plan FILE --apply`"
 FACTS = {
     "workers": 15,
     "spare": 0,

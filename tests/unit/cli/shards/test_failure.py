@@ -16,7 +16,7 @@ from holdfast.shards import Fleet, Slot, report
 from holdfast.shards.report import Report, build_table
 from tests.table import every_row
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.shards.files import FIRST, NO_STORE, TENANTS, cells, establish, kept, rows, write_fleet
+from tests.unit.cli.shards.files import FIRST, NO_LAYOUT, NO_STORE, TENANTS, cells, establish, kept, rows, write_fleet
 
 ARTICLE = {"rainbow": ("1", "4"), "rose": ("1", "8"), "sunflower": ("4", "6")}
 EIGHT = Fleet.from_workers(str(number) for number in range(1, 9))
@@ -131,10 +131,10 @@ def test_the_picture_of_the_article(run: Run, here: Path) -> None:
         "workers out": "2 (25.00% of the fleet)",
         "tenants down": "0 others (0.000%)",
         "tenants partly hit": "2 others (100.000%)",
-        "tenants not hit": "0 others (0.000%)",
+        "tenants unaffected": "0 others (0.000%)",
         "lost 1": "2",
         "lost 2": "1",
-        "the worst of the other workers": "100.0% more load",
+        "max load increase": "100.0%, of a remaining worker",
     }
     text = (here / "blast.svg").read_text()
     assert text == report.draw_matrix(EIGHT, table(EIGHT), list(ARTICLE), tenants=[0])
@@ -165,40 +165,40 @@ def test_people_see_the_report_as_tables(run: Run) -> None:
     assert rows(first) == {
         "tenants": "3",
         "workers": "8, 4 without tenants",
-        "shards": "3 different ones",
-        "most that two tenants share": "1",
+        "shards": "3 different",
+        "most workers two tenants share": "1",
         "pairs that share more than 1": "0",
-        "tenants on a worker": "1 to 2",
-        "bad tenants survived": "1, which take all of their workers down",
-        "one tenant takes": "25.00% of the fleet",
-        "a worker fails: others carry": "up to 100.0% more",
-        "worst tenant": "takes nobody down, and something from 2 others (100.00%, rainbow)",
-        "worst worker": "takes nobody down, and something from 2 others (66.67%, 1)",
+        "tenants per worker": "1 to 2",
+        "attackers survived": "1, if each takes down all its workers",
+        "capacity lost to an attacker": "25.00% of the fleet",
+        "extra load if a worker fails": "up to 100.0%",
+        "worst tenant": "takes down no others, partly hits 2 others (100.00%, rainbow)",
+        "worst worker": "takes down no others, partly hits 2 others (66.67%, 1)",
     }
     assert [cells(line) for line in second.splitlines()] == [
-        ["shared workers", "pairs of tenants", "tenants whose worst neighbour shares so many"],
+        ["shared workers", "pairs of tenants", "tenants with this maximum overlap"],
         ["0", "1", "0"],
         ["1", "2", "3"],
         ["2", "0", "0"],
     ]
     assert [cells(line) for line in third.splitlines()] == [
-        ["tenant", "worst neighbour", "share"],
+        ["tenant", "worst neighbour", "shared workers"],
         ["rainbow", "rose", "1"],
         ["rainbow", "sunflower", "4"],
     ]
     zoned = rows(run("shards", "report", "article.csv", "--fleet", "zoned.jsonl").out)
-    assert zoned["worst zone"] == "takes 1 other (33.33%, az0) down, and something from 2 others (66.67%, az1)"
+    assert zoned["worst zone"] == "takes down 1 other (33.33%, az0), partly hits 2 others (66.67%, az1)"
     assert "pairs that share more than 1" not in zoned
 
 
 def test_people_see_nobody_where_nobody_is_hit_or_takes_over(run: Run, here: Path) -> None:
     (here / "single.csv").write_text("tenant,worker\na,1\nb,2\nc,2\n")
     found = rows(run("shards", "report", "single.csv").out)
-    assert found["a worker fails: others carry"] == "nobody takes over"
-    assert found["worst tenant"] == "takes 1 other (50.00%, b) down, and something from nobody"
+    assert found["extra load if a worker fails"] == "no worker takes over"
+    assert found["worst tenant"] == "takes down 1 other (50.00%, b), partly hits no others"
     (here / "apart.csv").write_text("tenant,worker,other\na,1,2\nb,3,4\n")
     out = run("shards", "report", "apart.csv").out
-    assert rows(out)["worst tenant"] == "takes nobody down, and something from nobody"
+    assert rows(out)["worst tenant"] == "takes down no others, partly hits no others"
     assert out.count("\n\n") == 1, "nobody has a neighbour"
 
 
@@ -218,7 +218,7 @@ def test_machines_that_are_shared_are_in_the_report(run: Run, here: Path) -> Non
 def test_a_zone_that_takes_everybody_down_is_told(run: Run, here: Path) -> None:
     (here / "one.csv").write_text("worker,zone\n" + "".join(f"{one},az1\n" for one in (1, 4, 6, 8)))
     found = rows(run("shards", "report", "article.csv", "--fleet", "one.csv").out)
-    assert found["worst zone"] == "takes 3 others (100.00%, az1) down, and something from nobody"
+    assert found["worst zone"] == "takes down 3 others (100.00%, az1), partly hits no others"
 
 
 def test_what_is_kept_is_reported_with_what_it_promised(run: Run) -> None:
@@ -252,12 +252,12 @@ def test_people_see_how_many_shards_are_left_of_what_is_kept(run: Run) -> None:
     assert found["shards"] == "20 used, 5 left of 25"
     assert found["pairs that share more than 1"] == "0"
     assert "tenants without a worker" not in found
-    assert "tenants down before" not in rows(run("shards", "blast-radius", "--worker", "az1-1").out)
+    assert "tenants already down" not in rows(run("shards", "blast-radius", "--worker", "az1-1").out)
 
 
 def test_of_a_file_nobody_knows_how_many_shards_there_could_be(run: Run, here: Path) -> None:
     (here / "alike.csv").write_text("tenant,first,second\na,1,2\nb,2,1\nc,1,3\n")
-    assert rows(run("shards", "report", "alike.csv").out)["shards"] == "2 different ones"
+    assert rows(run("shards", "report", "alike.csv").out)["shards"] == "2 different"
     found = run("shards", "report", "alike.csv", "--json").result
     assert found["shards_used"] == 2
 
@@ -270,7 +270,7 @@ def test_who_has_no_worker_left_is_told_apart_from_who_is_hit(run: Run) -> None:
     assert run("shards", "report", "--json").result["already_down"] == 1
     other = next(worker for worker in FIRST if worker not in lost)
     found = rows(run("shards", "blast-radius", "--worker", other).out)
-    assert found["tenants down before"] == "1 other: all of their workers are drained"
+    assert found["tenants already down"] == "1 other: all of their workers are drained"
     counts = run("shards", "blast-radius", "--worker", other, "--json").result
     assert counts["already_down"] == 1
     assert counts["fully_hit"] + counts["partly_hit"] + counts["unaffected"] == 19
@@ -348,13 +348,13 @@ TWICE = "; expected each once"
 
 
 REFUSED: list[tuple[list[str], int, str]] = [
-    (["blast-radius", "article.csv"], 2, "nothing fails: say --tenant, --worker or --zone"),
-    (["blast-radius", "article.csv", "--tenant", "daisy"], 1, "there is no tenant daisy among these 3"),
+    (["blast-radius", "article.csv"], 2, "nothing fails: use --tenant, --worker or --zone"),
+    (["blast-radius", "article.csv", "--tenant", "daisy"], 1, "there is no tenant daisy among the 3 tenants"),
     (["blast-radius", "article.csv", "--worker", "9"], 1, "there is no worker 9 in this fleet"),
     (["blast-radius", "article.csv", "--zone", "az9"], 1, "there is no worker in zone az9 in this fleet"),
     (["report", "article.csv", "--force"], 2, "--force is for the file of --svg"),
-    (["report", "--fleet", "eight.csv"], 2, "--fleet is for FILE: the fleet of what is kept is kept with it"),
-    (["report", "--overlap", "1"], 2, "--overlap is for FILE: what is kept says itself what it promised"),
+    (["report", "--fleet", "eight.csv"], 2, "--fleet is for FILE: shards in the store have a fleet of their own"),
+    (["report", "--overlap", "1"], 2, "--overlap is for FILE: shards in the store have an overlap of their own"),
     (["report", "article.csv", "--overlap", "-1"], 2, "overlap -1: expected 0 or more"),
     (["report", "article.csv", "--fleet", "few.csv"], 1, "there is no worker 4 in this fleet"),
     (["report", "twice.csv"], 2, f"twice.csv: tenant a occurs twice{TWICE}"),
@@ -388,4 +388,4 @@ def test_without_a_store_or_a_first_plan_there_is_nothing_to_report(run: Run, he
     write_fleet()
     assert run("shards", "plan", "fleet.csv", "--size", "3", "--overlap", "1", "--apply").code == 0
     ran = run("shards", *words, "--name", "other", "--json")
-    assert (ran.code, ran.error["detail"]) == (1, "there is no layout of shards yet: make one, and apply it")
+    assert (ran.code, ran.error["detail"]) == (1, NO_LAYOUT)

@@ -13,6 +13,7 @@ from tests.unit.cli.conftest import Run
 from tests.unit.cli.shards.files import (
     FACTS,
     FIRST,
+    NO_LAYOUT,
     NO_STORE,
     TENANTS,
     Meanwhile,
@@ -191,7 +192,7 @@ def test_people_see_the_same(run: Run) -> None:
     assert "short of a worker" in found
     lines = ran.out.partition("\n\n")[2].splitlines()
     assert cells(lines[1]) == [movers[0], "az1-1", "az1-new"]
-    assert lines[-1] == "nothing changed: repeat it with --apply"
+    assert lines[-1] == "nothing changed: repeat the command with --apply"
 
 
 def test_moves_go_to_a_file(run: Run, here: Path) -> None:
@@ -229,12 +230,12 @@ def test_machines_that_are_shared_with_those_that_are_there_are_refused_or_noted
     assert run("shards", "grow", "--drain", "az1-1", "--apply").code == 0, "what is there may stay"
 
 
-WRONG = "expected a worker, an equals sign and another"
-ALREADY = "is in the fleet already: expected a new one; a spare one takes a slot by `substitute`"
+WRONG = "expected OLD=NEW, the names of two workers"
+ALREADY = "is in the fleet already: expected a new one; for a spare one, use `substitute`"
 
 
 REFUSED: list[tuple[list[str], int, str]] = [
-    ([], 2, "nothing to change: say --add, --relieve, --replace, --substitute, --drain or --double"),
+    ([], 2, "nothing to change: use --add, --relieve, --replace, --substitute, --drain or --double"),
     (["--relieve", "az1-1"], 2, f"--relieve az1-1: {WRONG}"),
     (["--replace", "az1-1="], 2, f"--replace az1-1=: {WRONG}"),
     (["--replace", "=x"], 2, f"--replace =x: {WRONG}"),
@@ -244,7 +245,7 @@ REFUSED: list[tuple[list[str], int, str]] = [
     (["--replace", "az1-1=az1-2"], 2, f"worker az1-2 {ALREADY}"),
     (["--replace", "az1-1=az1-6"], 2, f"worker az1-6 {ALREADY}"),
     (["--relieve", "az1-1=az1-2"], 2, f"worker az1-2 {ALREADY}"),
-    (["--relieve", "az1-6=x"], 2, "--relieve az1-6=x: az1-6 is spare and has no tenants; expected one that has"),
+    (["--relieve", "az1-6=x"], 2, "--relieve az1-6=x: az1-6 is spare; expected a worker that has tenants"),
     (["--substitute", "az1-1=nobody"], 1, "there is no worker nobody in this fleet"),
     (["--substitute", "nobody=az1-6"], 1, "there is no worker nobody in this fleet"),
     (
@@ -256,9 +257,9 @@ REFUSED: list[tuple[list[str], int, str]] = [
     (["--drain", "nobody"], 1, "there is no worker nobody in this fleet"),
     (["--add", "fleet.csv"], 2, "worker az1-1 is in two slots: expected each worker once"),
     (["--add", "nowhere.csv"], 2, "nowhere.csv cannot be read: No such file or directory"),
-    (["--double", "few.csv"], 2, "--double: no worker in az1 for az1-2"),
-    (["--double", "many.csv"], 2, "--double: 2 workers too many: expected one for each there is"),
-    (["--double", "fleet.csv"], 2, "--double: no worker in az1 for az1-6"),
+    (["--double", "few.csv"], 2, "--double: no new worker in az1 for az1-2"),
+    (["--double", "many.csv"], 2, "--double: 2 workers too many: expected one for each worker"),
+    (["--double", "fleet.csv"], 2, "--double: no new worker in az1 for az1-6"),
     (["--add", "--moves"], 2, "--moves: expected a file, and not an option"),
 ]
 
@@ -284,7 +285,7 @@ def test_a_fleet_without_groups_is_told_as_it_is(run: Run, here: Path) -> None:
     (here / "fleet.csv").write_text("worker\n" + "".join(f"w{number}\n" for number in range(8)))
     assert run("shards", "plan", "fleet.csv", "--size", "4", "--overlap", "2", "--apply").code == 0
     (here / "twins.csv").write_text("worker\nx\n")
-    assert "--double: no worker in it for w1" in run("shards", "grow", "--double", "twins.csv").err
+    assert "--double: no new worker in the file for w1" in run("shards", "grow", "--double", "twins.csv").err
 
 
 def test_a_design_that_cannot_be_doubled_says_so(run: Run, here: Path) -> None:
@@ -301,7 +302,7 @@ def test_an_isolated_tenants_worker_is_not_spare(run: Run) -> None:
     assert run("shards", "isolate", "tenant-01", "--workers", "1").code == 0
     assert "az1-6 has tenants; expected a spare worker" in run("shards", "grow", "--substitute", "az1-1=az1-6").err
     ran = run("shards", "grow", "--relieve", "az1-6=x", "--json")
-    told = "--relieve az1-6=x: az1-6 is there for one tenant alone; expected one with several"
+    told = "--relieve az1-6=x: az1-6 has one isolated tenant; expected a worker with several"
     assert (ran.code, ran.error["detail"]) == (2, told)
 
 
@@ -325,7 +326,7 @@ def test_there_must_be_something_to_change(run: Run, here: Path) -> None:
     assert list(here.iterdir()) == []
     establish(run)
     ran = run("shards", "grow", "--drain", "az1-1", "--name", "other", "--json")
-    assert (ran.code, ran.error["detail"]) == (1, "there is no layout of shards yet: make one, and apply it")
+    assert (ran.code, ran.error["detail"]) == (1, NO_LAYOUT)
 
 
 def elsewhere(change: Callable[[Fleet], Fleet]) -> Callable[[], None]:
@@ -352,8 +353,8 @@ def test_a_change_that_somebody_else_came_before_is_refused(
         1,
         {
             "error": "conflict",
-            "detail": "the layout of shards is at version 2, and 1 was expected: somebody changed it meanwhile; "
-            "plan again from what there is",
+            "detail": "the layout of shards is at version 2, and 1 was expected: another process changed "
+            "it; plan again from the current layout",
         },
     )
     assert not (here / "moves.jsonl").exists()

@@ -15,6 +15,7 @@ from tests.unit.cli.conftest import Run
 from tests.unit.cli.shards.files import (
     FACTS,
     FIRST,
+    NO_LAYOUT,
     TENANTS,
     ZONES,
     Meanwhile,
@@ -99,15 +100,15 @@ def test_people_see_them_beside_no_sharding_and_plain_shards(run: Run) -> None:
     assert (ran.code, ran.err) == (0, "")
     first, _, second = ran.out.partition("\n\n")
     lines = [cells(line) for line in first.splitlines()]
-    assert lines[0] == ["size", "overlap", "shards", "survives", "spare", "one tenant takes", "can be doubled"]
+    assert lines[0] == ["size", "overlap", "shards", "attackers survived", "spare", "capacity lost", "can be doubled"]
     assert ["3", "1", "25", "2", "0", "20.0%", "yes"] in lines
     assert ["3", "2", "125", "1", "0", "20.0%"] in lines
     compared = compare_schemes(15, 4)
     assert [cells(line) for line in second.splitlines()] == [
-        ["shards of 4", "how many", "a bad tenant takes down", "a worker fails: others carry"],
-        ["no sharding", "1", "100.000% of all", "7.1% more"],
-        ["plain shards", "3", "33.333% of all", "33.3% more"],
-        ["shuffle shards", f"{compared.shuffle.shards:,}", "0.073% of all", "7.1% more"],
+        ["shards of 4", "how many", "an attacker takes down", "extra load if a worker fails"],
+        ["no sharding", "1", "100.000% of tenants", "7.1%"],
+        ["plain shards", "3", "33.333% of tenants", "33.3%"],
+        ["shuffle shards", f"{compared.shuffle.shards:,}", "0.073% of tenants", "7.1%"],
     ]
 
 
@@ -135,7 +136,7 @@ def test_two_workers_are_compared_in_shards_of_two(run: Run) -> None:
     lines = [cells(line) for line in run("shards", "plan", "--workers", "2").out.partition("\n\n")[2].splitlines()]
     assert lines[0][0] == "shards of 2"
     assert lines[1:] == [
-        [name, "1", "100.000% of all", "100.0% more"] for name in ("no sharding", "plain shards", "shuffle shards")
+        [name, "1", "100.000% of tenants", "100.0%"] for name in ("no sharding", "plain shards", "shuffle shards")
     ]
 
 
@@ -145,9 +146,9 @@ LATTICE = "worker,zone,version\na,az1,v1\nb,az1,v2\nc,az2,v1\nd,az2,v1\n"
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--workers", "1"], "a fleet of one worker has no shards: expected two at least"),
-        (["one.csv"], "a fleet of one worker has no shards: expected two at least"),
-        (["lattice.csv"], "no worker in az2 / v2: shards that spread over each dimension need some in every"),
+        (["--workers", "1"], "a fleet of one worker has no shards: expected at least two workers"),
+        (["one.csv"], "a fleet of one worker has no shards: expected at least two workers"),
+        (["lattice.csv"], "no worker in az2 / v2: shards that spread over each dimension need workers in every"),
     ],
 )
 def test_where_no_shards_fit_the_reason_is_told_instead_of_an_empty_list(
@@ -168,8 +169,8 @@ def test_sizes_are_looked_at_without_a_store_and_none_is_made(run: Run, here: Pa
     assert rows(ran.out) == {
         "workers": "15, 0 of them spare",
         "shards": "25 of 3, any two share at most 1 (parity)",
-        "bad tenants survived": "2, which take all of their workers down",
-        "one tenant takes": "20.00% of the fleet",
+        "attackers survived": "2, if each takes down all its workers",
+        "capacity lost to an attacker": "20.00% of the fleet",
     }
     assert [path.name for path in here.iterdir()] == ["fleet.csv"]
 
@@ -197,7 +198,7 @@ def test_every_first_plan_has_a_key_of_its_own(run: Run) -> None:
 def test_several_services_have_shards_of_their_own_in_one_store(run: Run) -> None:
     establish(run)
     ran = run("shards", "assign", "x", "--name", "other", "--json")
-    assert (ran.code, ran.error["detail"]) == (1, "there is no layout of shards yet: make one, and apply it")
+    assert (ran.code, ran.error["detail"]) == (1, NO_LAYOUT)
     assert run("shards", "plan", "fleet.csv", *SIZES, "--apply", "--name", "other", "--json").result["tenants"] == 0
 
 
@@ -262,8 +263,8 @@ def test_people_see_who_moves_and_how_to_go_on(run: Run) -> None:
     assert rows(ran.out) == {
         "workers": "15, 0 of them spare",
         "shards": "25 of 3, any two share at most 1 (parity)",
-        "bad tenants survived": "2, which take all of their workers down",
-        "one tenant takes": "20.00% of the fleet",
+        "attackers survived": "2, if each takes down all its workers",
+        "capacity lost to an attacker": "20.00% of the fleet",
         "tenants": f"20, of which {len(movers)} move ({len(movers) / 20:.3%})",
         "1 of their workers": str(len(movers)),
     }
@@ -271,12 +272,12 @@ def test_people_see_who_moves_and_how_to_go_on(run: Run) -> None:
     assert [cells(line) for line in moves] == [
         ["tenant", "leaves", "joins"],
         *([tenant, "az2-3", "az2-new"] for tenant in movers),
-        ["nothing changed: repeat it with --apply"],
+        ["nothing changed: repeat the command with --apply"],
     ]
     assert run("shards", "plan", "fleet.csv", "--apply").out.splitlines()[-1] == "applied, version 2"
     ran = run("shards", "plan", write_fleet([*GONE]))
     assert rows(ran.out)["short of a worker"].startswith(f"{len(movers)}, because it is drained or gone")
-    assert rows(ran.out)["slots without a worker"].startswith("1: whoever has one, now or later, has a worker less")
+    assert rows(ran.out)["slots without a worker"].startswith("1: a tenant with such a slot has one worker less")
 
 
 def test_nobody_is_left_without_a_worker_unless_that_is_wanted(run: Run, here: Path) -> None:
@@ -287,11 +288,11 @@ def test_nobody_is_left_without_a_worker_unless_that_is_wanted(run: Run, here: P
     short = [tenant for tenant in TENANTS if {*before[tenant]} & {*lost}]
     looked = run("shards", "plan", left, "--json").result
     assert (looked["down"], looked["degraded"], looked["moving"], looked["is_applied"]) == (1, len(short), 0, False)
-    assert rows(run("shards", "plan", left).out)["without a worker"] == "1: nobody serves them"
+    assert rows(run("shards", "plan", left).out)["without a worker"] == "1: no worker serves them"
     ran = run("shards", "plan", left, "--apply", "--moves", "moves.jsonl", "--json")
     told = (
-        "1 of 20 tenants would be left without a worker, such as tenant-07: give them others first, or see whether "
-        "a list was cut off; --force makes the change"
+        "1 of 20 tenants would be left without a worker, such as tenant-07: check that the list "
+        "of workers is complete, or make the change anyway with --force"
     )
     assert (ran.code, ran.error) == (1, {"error": "conflict", "detail": told})
     assert not (here / "moves.jsonl").exists()
@@ -371,7 +372,7 @@ def test_new_shards_wait_until_nobody_has_workers_of_its_own(run: Run) -> None:
     assert run("shards", "isolate", "tenant-01", "--workers", "1").code == 0
     for words in (["--redesign"], ["--overlap", "2"]):
         ran = run("shards", "plan", *words, "--json")
-        told = "new shards of all workers, while tenant-01 has workers of its own: release it first"
+        told = "new shards would use the workers of isolated tenants: release tenant-01 first"
         assert (ran.code, ran.error) == (1, {"error": "conflict", "detail": told})
 
 
@@ -379,8 +380,8 @@ def test_new_shards_that_are_too_few_for_all_tenants_are_refused(run: Run) -> No
     establish(run)
     ran = run("shards", "plan", "--overlap", "0", "--json")
     told = (
-        "5 shards for 20 tenants, some of whom have higher numbers: an overlap of 1 gives more, and so do more "
-        "workers; or remove tenants that are gone"
+        "5 shards for 20 tenants, some of which have numbers of 5 or more: allow an overlap of 1, or add workers; "
+        "or remove tenants that are gone"
     )
     assert (ran.code, ran.error) == (1, {"error": "capacity-exhausted", "detail": told})
 
@@ -391,7 +392,7 @@ def test_new_shards_that_are_too_few_for_the_numbers_of_a_few_tenants_are_refuse
     assert run("shards", "remove", *TENANTS[:-1], "--json").result == {"removed": 19}
     ran = run("shards", "plan", "--overlap", "0", "--json")
     assert (ran.code, ran.error["error"]) == (1, "capacity-exhausted")
-    assert ran.error["detail"].startswith("5 shards for 1 tenants, some of whom have higher numbers: ")
+    assert ran.error["detail"].startswith("5 shards for 1 tenants, some of which have numbers of 5 or more: ")
 
 
 def test_machines_that_are_shared_are_refused_or_noted(run: Run) -> None:
@@ -400,7 +401,7 @@ def test_machines_that_are_shared_are_refused_or_noted(run: Run) -> None:
     assert ran.code == 2
     assert ran.error["detail"].startswith("fleet.csv: workers az1-1 and az2-1 are both on h1")
     sharing = {"h1": "az1-1, az2-1", "h2": "az3-1, az3-2"}
-    notes = [f"{some} are on {host}: they fail together, whatever shards share" for host, some in sharing.items()]
+    notes = [f"{some} are on {host}: they fail together, even in disjoint shards" for host, some in sharing.items()]
     ran = run("shards", "plan", "fleet.csv", *SIZES, "--allow-shared-hosts", "--apply")
     assert (ran.code, ran.err) == (0, "".join(f"holdfast: {note}\n" for note in notes))
     ran = run("shards", "plan", "fleet.csv", "--allow-shared-hosts", "--json")
@@ -469,23 +470,23 @@ def test_a_file_is_read_before_it_is_asked_what_there_is(run: Run, monkeypatch: 
 
 
 REFUSED: list[tuple[list[str], str]] = [
-    ([], "no fleet: name a file of workers, or --workers to see what so many give"),
+    ([], "no fleet: name a file of workers, or use --workers for a preview"),
     (["--apply"], "no fleet: name a file of workers"),
     (SIZES, "no fleet: name a file of workers"),
-    (["fleet.csv", "--apply"], "--apply needs --size and --overlap: choose from what is listed without it"),
+    (["fleet.csv", "--apply"], "--apply needs --size and --overlap: without --apply, all choices are listed"),
     (["fleet.csv", "--size", "3"], "expected both --size and --overlap"),
     (["fleet.csv", "--overlap", "1", "--apply"], "expected both --size and --overlap"),
     (["fleet.csv", "--size", "3", "--overlap", "3", "--apply"], "overlap 3 of shards of 3: expected 0 to 2"),
     (["fleet.csv", "--size", "16", "--overlap", "1"], "shards of 16 in a fleet of 15: expected 1 to 15 workers"),
-    (["fleet.csv", "--workers", "3"], "expected a file of workers or --workers, and not both"),
-    (["fleet.csv", "--zones", "3"], "--zones is for --workers: a file says itself where its workers are"),
-    (["--workers", "3", "--zones", "4"], "3 workers in 4 zones: expected one in each at least"),
-    (["--workers", "0"], "0 workers in 1 zones: expected one in each at least"),
-    (["--workers", "3", "--zones", "0"], "3 workers in 0 zones: expected one in each at least"),
-    (["--workers", "1000001"], "1000001 workers: expected 1,000,000 at the most"),
-    (["--workers", "1000001", *SIZES], "1000001 workers: expected 1,000,000 at the most"),
-    (["--workers", "8", "--apply"], "--workers is only to look: name a file of workers for --apply and --moves"),
-    (["--workers", "8", "--moves", "file"], "--workers is only to look"),
+    (["fleet.csv", "--workers", "3"], "expected a file of workers or --workers, not both"),
+    (["fleet.csv", "--zones", "3"], "--zones is for --workers: in a file, a column says where workers are"),
+    (["--workers", "3", "--zones", "4"], "3 workers in 4 zones: expected at least one worker in each zone"),
+    (["--workers", "0"], "0 workers in 1 zones: expected at least one worker in each zone"),
+    (["--workers", "3", "--zones", "0"], "3 workers in 0 zones: expected at least one worker in each zone"),
+    (["--workers", "1000001"], "1000001 workers: expected at most 1,000,000"),
+    (["--workers", "1000001", *SIZES], "1000001 workers: expected at most 1,000,000"),
+    (["--workers", "8", "--apply"], "--workers is for a preview only: name a file of workers for --apply and --moves"),
+    (["--workers", "8", "--moves", "file"], "--workers is for a preview only"),
     (["nowhere.csv"], "nowhere.csv cannot be read: No such file or directory"),
     (["--jsn"], "--jsn: expected a file, and not an option"),
 ]

@@ -20,6 +20,7 @@ from tests.table import every_row
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.shards.files import (
     FIRST,
+    NO_LAYOUT,
     NO_STORE,
     TENANTS,
     cells,
@@ -125,7 +126,7 @@ def test_where_tenants_were_before_is_shown_as_well(run: Run) -> None:
     ]
     ran = run("shards", "assign", mover, stayer, "--lookback", "2h")
     assert [cells(line) for line in ran.out.splitlines()] == [
-        ["tenant", "workers", "before"],
+        ["tenant", "workers", "previous"],
         [mover, " ".join(after[mover]), f"{' '.join(once)}; {' '.join(before[mover])}"],
         [stayer, " ".join(before[stayer])],
     ]
@@ -149,7 +150,7 @@ def test_workers_that_are_drained_are_beside_those_that_serve(run: Run) -> None:
     ]
     ran = run("shards", "assign", "tenant-07", "--lookback", "1h")
     assert [cells(line) for line in ran.out.splitlines()] == [
-        ["tenant", "workers", "drained", "before"],
+        ["tenant", "workers", "drained", "previous"],
         ["tenant-07", second, f"{first} {third}"],
     ]
     ran = run("shards", "assign", other)
@@ -198,7 +199,7 @@ def test_when_there_are_no_more_shards_nobody_of_the_call_gets_one(run: Run) -> 
     assert (ran.code, ran.error["error"]) == (1, "capacity-exhausted")
     told = (
         "6 tenants want a shard, and 5 of 25 are left: remove tenants that are gone, or make a design with more "
-        "shards; an overlap of 2 gives more, and so do more workers"
+        "shards: allow an overlap of 2, or add workers"
     )
     assert ran.error["detail"] == told
     assert run("shards", "plan", "--json").result["tenants"] == 20
@@ -248,7 +249,7 @@ def test_two_who_fail_at_once_are_found_together(run: Run) -> None:
 def test_people_see_suspects_as_a_table(run: Run) -> None:
     workers = establish(run)["tenant-07"]
     lines = [cells(line) for line in run("shards", "suspects", *workers).out.splitlines()]
-    assert lines[0] == ["tenant", "score", "explains", "failing", "healthy"]
+    assert lines[0] == ["tenant", "score", "in minimal set", "failing", "healthy"]
     assert lines[1] == ["tenant-07", "1.00", "yes", " ".join(sorted(workers))]
     assert len(lines) == 11
 
@@ -283,8 +284,8 @@ def test_spare_workers_that_are_drained_are_not_left(run: Run) -> None:
     assert ran.error["detail"].startswith("1 spare workers for tenant tenant-08, and 2 are wanted")
 
 
-WHICH = "expected the names of tenants, or --file with a file of them, and not both"
-EMPTY = "an empty name: expected that of a tenant; is a variable of the shell not set?"
+WHICH = "expected the names of tenants, or --file with a file of them, not both"
+EMPTY = "an empty name: expected the name of a tenant; is a variable of the shell not set?"
 
 
 REFUSED: list[tuple[list[str], int, str, str]] = [
@@ -298,13 +299,13 @@ REFUSED: list[tuple[list[str], int, str, str]] = [
     (["remove", "a", "--file", "-"], 2, "invalid-value", WHICH),
     (["assign", "--file", "nowhere"], 2, "invalid-value", "nowhere cannot be read: No such file or directory"),
     (["assign", "a", "--lookback", "soon"], 2, "invalid-value", "duration 'soon': expected one such as 90s"),
-    (["suspects"], 2, "invalid-value", "no worker: name those that fail"),
+    (["suspects"], 2, "invalid-value", "no worker: name the failing workers"),
     (["suspects", "az1-1", "--limit", "0"], 2, "invalid-value", "0 suspects: expected 1 or more"),
     (["suspects", "az1-1", "nobody"], 1, "not-found", "there is no worker nobody in this fleet"),
     (["isolate", "nobody"], 1, "not-found", "tenant nobody has no shard yet"),
     (["isolate", "tenant-07"], 1, "conflict", "tenant tenant-07 is isolated already: release it before"),
     (["isolate", "tenant-08", "--workers", "4"], 1, "capacity-exhausted", "3 spare workers for tenant tenant-08"),
-    (["isolate", "tenant-08", "--workers", "0"], 2, "invalid-value", "0 workers for a tenant of its own"),
+    (["isolate", "tenant-08", "--workers", "0"], 2, "invalid-value", "0 workers for an isolated tenant"),
     (["release", "tenant-08"], 1, "not-found", "tenant tenant-08 is not isolated: there is nothing to release"),
     (["release", "nobody"], 1, "not-found", "tenant nobody is not isolated: there is nothing to release"),
     (["remove", "tenant-07"], 1, "conflict", "tenant tenant-07 is isolated: release it before it is removed"),
@@ -627,4 +628,4 @@ def test_it_is_asked_for_without_more_words_and_only_where_there_is_one(run: Run
     establish(run)
     assert run("shards", "fleet", "worker").code == 2
     ran = run("shards", "fleet", "--name", "other", "--json")
-    assert (ran.code, ran.error["detail"]) == (1, "there is no layout of shards yet: make one, and apply it")
+    assert (ran.code, ran.error["detail"]) == (1, NO_LAYOUT)

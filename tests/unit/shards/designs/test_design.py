@@ -34,7 +34,7 @@ def test_there_are_as_many_as_workers_in_a_group(number: int) -> None:
 
 @pytest.mark.parametrize("arguments", [(0, 4), (2, 0), (2, 4, -1), (2, 4, 33)])
 def test_what_cannot_be_is_refused(arguments: tuple[int, ...]) -> None:
-    with pytest.raises(InvalidValue, match="expected 1 group, 1 worker, 0 to 32"):
+    with pytest.raises(InvalidValue, match="expected 1 or more of both, 0 to 32"):
         Disjoint(*arguments)
 
 

@@ -33,7 +33,7 @@ def test_each_pair_with_one_of_some_shards_is_met_once(
     }
     met: dict[tuple[int, int], int] = {}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pairing, "_CELLS", cells)
+        patch.setattr(pairing, "_CELLS_PER_KEY", cells)
         for part in find_overlapping_pairs(distinct, some, rest, data.draw(st.integers(1, 40))):
             for one, other, shared in zip(*(values.tolist() for values in part), strict=True):
                 assert (min(one, other), max(one, other)) not in met

@@ -48,7 +48,7 @@ def test_the_picture_of_the_article() -> None:
     assert picture.words("word", "before") == ["served", "served", "served"]
     assert picture.words("word", "after") == ["✕ down, attacker", "served", "served"]
     assert len(picture.of("worker", "after")) == 8
-    assert "Down of these tenants: rainbow." in picture.said("desc")
+    assert "Tenants down: rainbow." in picture.said("desc")
     assert "⊠ has it" in (picture.words("faint")[0] or "")
     assert picture.said("title")
     assert picture.root.get("role") == "img"
