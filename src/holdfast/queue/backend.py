@@ -341,7 +341,7 @@ class Backend(Protocol):
     def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool]:
         """Say what became of messages; whether each was still held by its receipt. Those that were not stay as is."""
 
-    def wait(self, queue: str, seconds: float) -> bool:
+    def wait(self, queue: str, timeout: float) -> bool:
         """Block until something may have been sent to the queue, or for so long; true if it may have been."""
 
     def sweep(self, queue: str, before: float | None = None) -> int:

@@ -34,11 +34,11 @@ class HandlerOptions:
 
     timeout: float | None = None
     """Seconds after which it is cancelled, and has failed; a synchronous one is told, and no longer waited for."""
-    attempts: int | None = None
+    max_attempts: int | None = None
     """Attempts before its messages are buried; None: as many as the queue says.
 
     A message that was delivered so often, to workers that died with it, is buried without another attempt. Deaths of
-    workers count against the queue's own `attempts` as well: more than those help against handlers that fail only.
+    workers count against the queue's own `max_attempts` as well: more than those help against handlers that fail only.
     """
     backoff: Backoff = DEFAULT_BACKOFF
     """How long to wait between them."""
@@ -46,8 +46,8 @@ class HandlerOptions:
     def __post_init__(self) -> None:
         if self.timeout is not None and not self.timeout > 0:
             raise InvalidValue(f"a handler's timeout of {self.timeout} s: expected more than 0, or None for no bound")
-        if self.attempts is not None and self.attempts < 1:
-            raise InvalidValue(f"{self.attempts} attempts: expected 1 or more")
+        if self.max_attempts is not None and self.max_attempts < 1:
+            raise InvalidValue(f"max_attempts {self.max_attempts}: expected 1 or more")
 
 
 class Job(Generic[Parameters, Result]):

@@ -26,7 +26,7 @@ _INTEGER_RANGES: dict[str, tuple[int, int]] = {
     "hand": (0, 64),
     "spill_above": (0, _MAX_COUNT),
     "max_backlog": (1, _MAX_COUNT),
-    "attempts": (1, 1000),
+    "max_attempts": (1, 1000),
 }
 _NUMBER_RANGES: dict[str, tuple[float, float]] = {
     "drain_rate": (1e-6, 1e12),
@@ -128,7 +128,7 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """The share of turns that spilled messages get while there are others."""
     ttl: float | None = None
     """Seconds after which messages are worth nothing, and dropped; None: never."""
-    attempts: int = 5
+    max_attempts: int = 5
     """Deliveries after which a message that still fails is buried."""
     lease: float = 30.0
     """Seconds after which a message is delivered again, if the worker that holds it is not heard of."""

@@ -150,7 +150,7 @@ class Queue:
         *,
         name: str | None = None,
         timeout: float | None = None,
-        attempts: int | None = None,
+        max_attempts: int | None = None,
         backoff: Backoff = DEFAULT_BACKOFF,
     ) -> Callable[[Callable[Parameters, Result]], Job[Parameters, Result]]: ...
 
@@ -161,14 +161,14 @@ class Queue:
         *,
         name: str | None = None,
         timeout: float | None = None,
-        attempts: int | None = None,
+        max_attempts: int | None = None,
         backoff: Backoff = DEFAULT_BACKOFF,
     ) -> Any:
         """Make a function, synchronous or not, one that can be sent: `@queue.job`.
 
         `name` is what its messages call it by, else the function's own; `HandlerOptions` describes the other options.
         """
-        options = HandlerOptions(timeout=timeout, attempts=attempts, backoff=backoff)
+        options = HandlerOptions(timeout=timeout, max_attempts=max_attempts, backoff=backoff)
 
         def decorate(function: Callable[..., Any]) -> Job[..., Any]:
             require_no_generator(function)
@@ -180,20 +180,40 @@ class Queue:
 
         return decorate if function is None else decorate(function)
 
-    def handle(
-        self, *, timeout: float | None = None, attempts: int | None = None, backoff: Backoff = DEFAULT_BACKOFF
-    ) -> Callable[[HandlerFunction], HandlerFunction]:
-        """Make a function the handler of messages that call no job: `@queue.handle()`. It gets a Delivery."""
-        options = HandlerOptions(timeout=timeout, attempts=attempts, backoff=backoff)
+    @overload
+    def handle(self, function: HandlerFunction, /) -> HandlerFunction: ...
 
-        def decorate(function: HandlerFunction) -> HandlerFunction:
+    @overload
+    def handle(
+        self,
+        function: None = None,
+        /,
+        *,
+        timeout: float | None = None,
+        max_attempts: int | None = None,
+        backoff: Backoff = DEFAULT_BACKOFF,
+    ) -> Callable[[HandlerFunction], HandlerFunction]: ...
+
+    def handle(
+        self,
+        function: Handler | None = None,
+        /,
+        *,
+        timeout: float | None = None,
+        max_attempts: int | None = None,
+        backoff: Backoff = DEFAULT_BACKOFF,
+    ) -> Any:
+        """Make a function the handler of messages that call no job: `@queue.handle`. It gets a Delivery."""
+        options = HandlerOptions(timeout=timeout, max_attempts=max_attempts, backoff=backoff)
+
+        def decorate(function: Handler) -> Handler:
             require_no_generator(function)
             if self.handler is not None:
                 raise InvalidValue(f"queue {self.name} has a handler already: one queue has one")
             self.handler, self.handler_options = function, options
             return function
 
-        return decorate
+        return decorate if function is None else decorate(function)
 
     def close(self) -> None:
         """Close what was opened; stop its workers before. May be repeated. Used later, it is opened again."""

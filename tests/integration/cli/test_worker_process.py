@@ -554,7 +554,7 @@ class TestLines:
     def test_both_kinds_of_metrics_and_the_log_are_told(self, folder: Path, begin: Callable[..., Workers]) -> None:
         port = free_ports(1)
         (folder / "jobs.py").write_text(
-            textwrap.dedent(JOBS).replace("mail.handle()", "mail.handle(attempts=1)")
+            textwrap.dedent(JOBS).replace("mail.handle()", "mail.handle(max_attempts=1)")
             + "    if name == 'bad':\n        raise ValueError(name)\n"
         )
         workers = begin("--export", "emf", "--export", f"prometheus:{port}").start_with_lines()

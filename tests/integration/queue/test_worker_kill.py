@@ -105,7 +105,7 @@ def test_the_messages_of_a_killed_worker_are_delivered_to_another_in_time(addres
 def test_nothing_is_lost_over_many_kills(address: str) -> None:
     ended: set[int] = set()
     kills = 0
-    with make(address, attempts=1000) as queue:
+    with make(address, max_attempts=1000) as queue:
         _send(queue, *range(JOBS))
         while len(ended) < JOBS and kills < 100:
             with _worker(address) as worker:

@@ -335,12 +335,14 @@ def test_what_fails_and_what_is_buried_is_logged_and_what_goes_well_is_not(run: 
         from holdfast.calls import Backoff, Jitter
 
         # Not by chance at once, which would be another attempt before the worker ends.
-        @{queue}.handle(attempts={attempts}, backoff=Backoff(base=600.0, cap=600.0, jitter=Jitter.NONE))
+        @{queue}.handle(max_attempts={max_attempts}, backoff=Backoff(base=600.0, cap=600.0, jitter=Jitter.NONE))
         def {queue}_handler(message: Delivery) -> None:
             if message.body == b"bad":
                 raise ValueError("no")
     """
-    text = "".join(textwrap.dedent(handler).format(queue=queue, attempts=n) for queue, n in (("mail", 1), ("idle", 2)))
+    text = "".join(
+        textwrap.dedent(handler).format(queue=queue, max_attempts=n) for queue, n in (("mail", 1), ("idle", 2))
+    )
     write(here / "failing.py", JOBS.replace("@mail.handle()", ""))
     with (here / "failing.py").open("a") as file:
         file.write(text)

@@ -159,17 +159,17 @@ def test_options_are_checked_where_they_are_written(queue: Queue) -> None:
         queue.job(timeout=0)
     with pytest.raises(InvalidValue, match=r"timeout of nan s"):
         queue.handle(timeout=float("nan"))
-    with pytest.raises(InvalidValue, match="0 attempts: expected 1 or more"):
-        queue.job(attempts=0)
+    with pytest.raises(InvalidValue, match="max_attempts 0: expected 1 or more"):
+        queue.job(max_attempts=0)
 
 
 def test_options_are_kept(queue: Queue) -> None:
     backoff = Backoff(base=5, cap=50)
 
-    @queue.job(timeout=1.5, attempts=7, backoff=backoff)
+    @queue.job(timeout=1.5, max_attempts=7, backoff=backoff)
     def work() -> None: ...
 
-    assert work.options == HandlerOptions(timeout=1.5, attempts=7, backoff=backoff)
+    assert work.options == HandlerOptions(timeout=1.5, max_attempts=7, backoff=backoff)
 
 
 def test_every_parameter_must_have_a_name(queue: Queue) -> None:

@@ -15,6 +15,7 @@ from holdfast.calls.context import SCOPE, reset_scope
 from holdfast.calls.scope import IncomingScope
 from holdfast.queue import (
     Delivery,
+    HandlerOptions,
     Limits,
     OutgoingMessage,
     Queue,
@@ -349,6 +350,15 @@ class TestHandlers:
         assert queue.handler_options.timeout == 5.0
         with pytest.raises(InvalidValue, match="queue work has a handler already"):
             queue.handle()(handle)
+
+    def test_a_handler_needs_no_parentheses(self, queue: Queue) -> None:
+        @queue.handle
+        def handle(_: Delivery) -> None: ...
+
+        assert queue.handler is handle
+        assert queue.handler_options == HandlerOptions()
+        with pytest.raises(InvalidValue, match="queue work has a handler already"):
+            queue.handle(handle)
 
     @pytest.mark.parametrize("kind", ["sync", "async", "object", "partial"])
     def test_a_generator_is_refused_because_calling_it_would_do_nothing(self, queue: Queue, kind: str) -> None:

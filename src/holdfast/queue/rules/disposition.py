@@ -10,10 +10,10 @@ MAX_REDELIVERY_DELAY = 900.0
 
 
 def decide_after_failure(
-    attempt: int, attempts: int, reason: str, detail: str, *, backoff: Backoff = DEFAULT_BACKOFF, chance: Chance
+    attempt: int, max_attempts: int, reason: str, detail: str, *, backoff: Backoff = DEFAULT_BACKOFF, chance: Chance
 ) -> RetryLater | Bury:
     """What follows from the failure of attempt number `attempt`, of so many that there may be."""
-    if attempt >= attempts:
+    if attempt >= max_attempts:
         return Bury(reason, detail)
     return RetryLater(backoff.delay(attempt, 0.0, chance))
 
@@ -31,10 +31,10 @@ def compute_redelivery_delay(message: int, attempt: int, lease: float) -> float:
     return min(MAX_REDELIVERY_DELAY, lease * float(1 << min(attempt - 2, 30))) * spread
 
 
-def decide_before_attempt(attempt: int, attempts: int, expires: float | None, now: float) -> Bury | Drop | None:
+def decide_before_attempt(attempt: int, max_attempts: int, expires: float | None, now: float) -> Bury | Drop | None:
     """Why a message is not to be delivered again; None: it is."""
     if expires is not None and expires <= now:
         return Drop()
-    if attempt >= attempts:
+    if attempt >= max_attempts:
         return Bury(f"given up after {attempt} deliveries: the worker was not heard of again", "")
     return None

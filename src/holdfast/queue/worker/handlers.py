@@ -40,7 +40,7 @@ class NoAttemptLeft(Exception):
 class Handlers:
     """The handlers of one queue."""
 
-    def __init__(self, queue: Queue, attempts: int, clock: Clock, max_delay: float | None = None) -> None:
+    def __init__(self, queue: Queue, max_attempts: int, clock: Clock, max_delay: float | None = None) -> None:
         if not queue.jobs and queue.handler is None:
             raise InvalidValue(
                 f"queue {queue.name} has no jobs and no handler: nothing could be done with its messages"
@@ -48,7 +48,7 @@ class Handlers:
         for job in queue.jobs.values():
             job.prepare()
         self._queue = queue
-        self._attempts = attempts
+        self._max_attempts = max_attempts
         self._clock = clock
         self._max_delay = MAX_DURATION if max_delay is None else max_delay
         self._is_async = queue.handler is not None and is_asynchronous(queue.handler)
@@ -132,13 +132,13 @@ class Handlers:
                 return disposition
 
     def _get_max_attempts(self, message: LeasedMessage) -> int:
-        return message.options.attempts or self._attempts
+        return message.options.max_attempts or self._max_attempts
 
 
 def _require_attempt(message: LeasedMessage) -> None:
-    attempt, attempts = message.delivery.attempt, message.options.attempts
-    if attempts is not None and attempt > attempts:
-        raise NoAttemptLeft(f"given up after {attempt - 1} deliveries: its handler may have {attempts}")
+    attempt, max_attempts = message.delivery.attempt, message.options.max_attempts
+    if max_attempts is not None and attempt > max_attempts:
+        raise NoAttemptLeft(f"given up after {attempt - 1} deliveries: its handler may have {max_attempts}")
 
 
 def _unpack_call(delivery: Delivery) -> PackedCall | None:

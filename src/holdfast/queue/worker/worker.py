@@ -174,7 +174,7 @@ class Worker:
             lease=policy.lease if able.max_lease is None else min(policy.lease, able.max_lease),
             concurrency=self.options.concurrency,
             leased=LeasedMessages(),
-            handlers=Handlers(self.queue, policy.attempts, self._clock, able.max_delay),
+            handlers=Handlers(self.queue, policy.max_attempts, self._clock, able.max_delay),
             events=EventEmitter(self.queue.name, self._sink),
             clock=self._clock,
         )

@@ -65,7 +65,7 @@ class FullPolicy(QueuePolicy, frozen=True, kw_only=True, omit_defaults=False):
     low_priority_share: _Share = _DEFAULT.low_priority_share
     spill_share: _Share = _DEFAULT.spill_share
     ttl: Annotated[float, Meta(ge=1e-3, le=MAX_DURATION)] | None = _DEFAULT.ttl
-    attempts: Annotated[int, Meta(ge=1, le=1000)] = _DEFAULT.attempts
+    max_attempts: Annotated[int, Meta(ge=1, le=1000)] = _DEFAULT.max_attempts
     lease: Annotated[float, Meta(ge=0.1, le=43200)] = _DEFAULT.lease
     dedupe_for: _Seconds = _DEFAULT.dedupe_for
 

@@ -56,7 +56,7 @@ class GroupSuite(BackendSuite):
         assert work.lease_one().id == second
 
     def test_the_next_waits_while_the_first_is_delivered_again(self, work: Probe) -> None:
-        work.change_policy(attempts=2)
+        work.change_policy(max_attempts=2)
         first, second = work.put(count=2, group="g")
         for _ in range(2):
             assert work.lease_one(lease=1.0).id == first
@@ -177,7 +177,7 @@ class GroupSuite(BackendSuite):
         assert sorted(ids(work.drain())) == sorted(sent)
 
     def test_many_workers_keep_the_order_of_every_group(self, work: Probe) -> None:
-        work.change_policy(attempts=1000)
+        work.change_policy(max_attempts=1000)
         groups = [f"g{number}" for number in range(5)]
         handled: dict[str, list[int]] = {group: [] for group in groups}
         sent: dict[str, list[int]] = {group: [] for group in groups}

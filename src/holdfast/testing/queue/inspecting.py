@@ -193,7 +193,7 @@ class DeadLetterSuite(BackendSuite):
 
     def test_a_redriven_message_begins_anew(self, work: Probe) -> None:
         """With all its attempts, as a fresh message; but when it was sent is not forgotten."""
-        work.change_policy(attempts=2, fresh_for=60.0)
+        work.change_policy(max_attempts=2, fresh_for=60.0)
         work.put("a")
         sent = work.now
         work.settle(Bury("why"), work.lease_one())

@@ -183,7 +183,7 @@ class LeaseSuite(BackendSuite):
         assert second.ready_since == pytest.approx(first.ready_since + 20.0, abs=0.01)
 
     def test_what_is_put_off_is_not_an_attempt(self, work: Probe) -> None:
-        work.change_policy(attempts=1)
+        work.change_policy(max_attempts=1)
         work.put()
         for _ in range(3):
             first = work.lease_one()
@@ -213,7 +213,7 @@ class LeaseSuite(BackendSuite):
 
     def test_a_message_handed_back_ever_so_often_is_not_given_up(self, work: Probe) -> None:
         """A worker that stops is not a failure of the message; the attempts that fail still count."""
-        work.change_policy(attempts=2)
+        work.change_policy(max_attempts=2)
         work.put()
         for _ in range(5):
             work.settle(Release(), work.lease_one())
@@ -231,7 +231,7 @@ class LeaseSuite(BackendSuite):
         assert work.depth == DepthCounts()
 
     def test_a_message_that_kills_its_workers_is_buried(self, work: Probe) -> None:
-        work.change_policy(attempts=3, lease=1.0)
+        work.change_policy(max_attempts=3, lease=1.0)
         [number] = work.put()
         for attempt in (1, 2, 3):
             assert work.lease_one(lease=1.0).attempt == attempt

@@ -64,7 +64,7 @@ class Machine(RuleBasedStateMachine):
         self.now = 0
         self.kept: dict[int, ModelMessage] = {}
         self.stale: list[Delivery] = []
-        work.change_policy(attempts=ATTEMPTS, spill_above=5, lanes=4, hand=2, lease=POLICY_LEASE)
+        work.change_policy(max_attempts=ATTEMPTS, spill_above=5, lanes=4, hand=2, lease=POLICY_LEASE)
 
     # What one does
 

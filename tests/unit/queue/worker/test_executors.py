@@ -111,7 +111,7 @@ def test_a_handler_that_cancels_itself_has_failed() -> None:
 def test_a_handler_that_goes_on_when_it_is_cancelled_leaves_its_place_to_another(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    bench = Bench(concurrency=2, attempts=10)
+    bench = Bench(concurrency=2, max_attempts=10)
     began: Arrivals[bytes] = Arrivals()
     go: Arrivals[asyncio.Event] = Arrivals()
     ended: Arrivals[int] = Arrivals()
@@ -155,7 +155,7 @@ def test_a_handler_that_goes_on_when_it_is_cancelled_leaves_its_place_to_another
 
 
 def test_stubborn_handlers_are_bounded() -> None:
-    bench = Bench(concurrency=1, attempts=10)
+    bench = Bench(concurrency=1, max_attempts=10)
     began: Arrivals[bytes] = Arrivals()
     cancelled: Arrivals[bytes] = Arrivals()
     stop = threading.Event()
@@ -337,7 +337,7 @@ class TestThreadsThatCannotBeStarted:
         assert len(executor._threads) > 1
 
     def test_a_handler_that_hangs_has_no_successor_until_there_is_a_thread(self) -> None:
-        bench = Bench(concurrency=1, attempts=10)
+        bench = Bench(concurrency=1, max_attempts=10)
         began: Arrivals[bytes] = Arrivals()
         go = threading.Event()
 

@@ -33,7 +33,7 @@ class Handlers:
 
 @pytest.fixture
 def bench() -> Bench:
-    return Bench(concurrency=4, lease=HOUR, attempts=10)
+    return Bench(concurrency=4, lease=HOUR, max_attempts=10)
 
 
 @pytest.fixture

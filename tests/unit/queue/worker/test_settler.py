@@ -20,7 +20,7 @@ class Broken(Exception):
 
 @pytest.fixture
 def bench() -> Bench:
-    return Bench(attempts=2, concurrency=8)
+    return Bench(max_attempts=2, concurrency=8)
 
 
 def _handle_by_body(bench: Bench) -> list[bytes]:

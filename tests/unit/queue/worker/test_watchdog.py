@@ -97,7 +97,7 @@ def test_an_asynchronous_handler_is_cancelled_before_its_lease_ends() -> None:
 
 
 def test_a_handler_that_takes_too_long_has_failed() -> None:
-    bench = Bench(attempts=2)
+    bench = Bench(max_attempts=2)
     stuck = Stuck(bench, timeout=5.0)
     bench.send(b"x")
     bench.feed()
@@ -149,7 +149,7 @@ def test_a_handler_that_hangs_leaves_its_place_to_another() -> None:
 
 
 def test_a_worker_whose_handlers_all_hang_takes_no_more_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench(concurrency=3, attempts=10)
+    bench = Bench(concurrency=3, max_attempts=10)
     stuck = Stuck(bench, timeout=5.0)
     bench.send(*[b"hangs"] * 3)
     bench.feed()
@@ -182,7 +182,7 @@ def test_a_worker_whose_handlers_all_hang_takes_no_more_and_says_so(caplog: pyte
 
 
 def test_threads_are_bounded_also_when_those_in_the_place_of_others_hang_too() -> None:
-    bench = Bench(concurrency=2, attempts=10)
+    bench = Bench(concurrency=2, max_attempts=10)
     stuck = Stuck(bench, timeout=5.0)
     for _ in range(2):  # the second pair was given to the worker before it knew
         bench.send(b"hangs", b"hangs")

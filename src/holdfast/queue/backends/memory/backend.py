@@ -82,9 +82,9 @@ class MemoryBackend:
             self._changed.notify_all()
             return [self._settle(one) for one in settlements]
 
-    def wait(self, queue: str, seconds: float) -> bool:
+    def wait(self, queue: str, timeout: float) -> bool:
         with self._changed:
-            return self._changed.wait_for(lambda: not self._is_open or self._has_something(queue), seconds)
+            return self._changed.wait_for(lambda: not self._is_open or self._has_something(queue), timeout)
 
     def sweep(self, queue: str, before: float | None = None) -> int:
         dropped, is_more = 0, True

@@ -28,7 +28,7 @@ def make_due_ready(book: Book) -> Due:
     for message in messages:
         if message.place is Place.LEASED:
             attempts, expires = message.tries - message.returned, book.expires_at(message) / 1000
-            end = decide_before_attempt(attempts, book.policy.attempts, expires, book.now)
+            end = decide_before_attempt(attempts, book.policy.max_attempts, expires, book.now)
             if isinstance(end, Bury):
                 book.bury(message, end)
                 buried += 1

@@ -121,8 +121,8 @@ class SqlBackend:
         self._bell.ring(settled.filled)
         return settled.were_held
 
-    def wait(self, queue: str, seconds: float) -> bool:
-        return self._bell.wait(queue, seconds)
+    def wait(self, queue: str, timeout: float) -> bool:
+        return self._bell.wait(queue, timeout)
 
     def sweep(self, queue: str, before: float | None = None) -> int:
         total = self._repeat(queue, lambda step: Due(step).run())

@@ -118,4 +118,6 @@ class Due:
             return None
         step = self.step
         attempts = message.tries - message.extra.returned
-        return decide_before_attempt(attempts, step.policy.attempts, message.expires_at(step.policy) / 1000, step.now)
+        return decide_before_attempt(
+            attempts, step.policy.max_attempts, message.expires_at(step.policy) / 1000, step.now
+        )
