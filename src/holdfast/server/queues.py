@@ -14,7 +14,7 @@ from holdfast._errors import HoldfastError
 from holdfast.queue import OutgoingMessage, RefusedMessage, SentMessage
 from holdfast.queue.backend import Backend, require_support
 from holdfast.queue.metrics import QueueMetrics
-from holdfast.queue.watcher import EVERY, Watcher
+from holdfast.queue.watcher import WATCH_INTERVAL_SECONDS, Watcher
 from holdfast.server.executor import BoundedExecutor
 
 Result = TypeVar("Result")
@@ -131,7 +131,7 @@ class QueueMonitor:
     async def run(self) -> None:
         """Look until it is cancelled."""
         while True:
-            await asyncio.sleep(EVERY)
+            await asyncio.sleep(WATCH_INTERVAL_SECONDS)
             await self.inspect()
 
     async def inspect(self) -> None:
@@ -142,7 +142,7 @@ class QueueMonitor:
                 await self._queues.ask(lambda backend: self._look(backend, names))
         except HoldfastError as error:
             level = logging.DEBUG if self._is_unavailable else logging.WARNING
-            logger.log(level, "queues cannot be watched, trying again every %g s: %s", EVERY, error)
+            logger.log(level, "queues cannot be watched, trying again every %g s: %s", WATCH_INTERVAL_SECONDS, error)
             self._is_unavailable = True
         except Exception:
             logger.exception("queues could not be watched; the next look follows")

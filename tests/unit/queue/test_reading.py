@@ -186,5 +186,5 @@ def test_ten_thousand_tenants_take_no_room() -> None:
     for number in range(10_000):
         recent.add(polled(delivery(f"tenant {number}", age=1.0)))
     assert len(recent._late.counts) <= 20
-    assert len(recent._looks[-1].fresh) <= TENANT_BUCKETS
+    assert len(recent._intervals[-1].fresh) <= TENANT_BUCKETS
     assert recent.take().late_tenant is None

@@ -386,7 +386,7 @@ def test_hosts_look_at_moments_of_their_own(monkeypatch: pytest.MonkeyPatch, bac
 
 def test_a_forked_child_has_no_thread_and_locks_that_nobody_holds(backend: Absent, clock: FakeClock) -> None:
     watcher = Watcher("mail", backend, Kept(), clock=clock)
-    with watcher._lock, watcher._looking:
+    with watcher._lock, watcher._inspecting:
         in_child(lambda: watcher.inspect() is not None and not watcher._loop.is_running)
 
 
