@@ -172,7 +172,7 @@ def decode_policy(stored: bytes) -> QueuePolicy:
 
 
 def decode_limits(stored: bytes) -> Limits:
-    """Return a tenant's stored limits, without fields of a newer release. Raise EngineMismatch if they cannot be read."""
+    """Return stored limits, without fields of a newer release. Raise EngineMismatch if they cannot be read."""
     return _decode(stored, Limits)
 
 

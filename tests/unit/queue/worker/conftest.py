@@ -7,7 +7,7 @@ import pytest
 
 import holdfast.queue.worker
 
-PAUSES = {"STOP_CHECK_SECONDS": 0.01, "WAIT": 0.01, "RETURN_SECONDS": 0.1}
+PAUSES = {"STOP_CHECK_SECONDS": 0.01, "SETTLE_WAIT": 0.01, "RETURN_SECONDS": 0.1}
 """Seconds, and the names of these pauses, in whatever module of the package they are."""
 
 
@@ -21,4 +21,4 @@ def short_pauses(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
         for name in PAUSES.keys() & vars(loaded).keys():
             monkeypatch.setattr(loaded, name, PAUSES[name])
             found.add(name)
-    assert "STOP_CHECK_SECONDS" in found
+    assert found == PAUSES.keys()

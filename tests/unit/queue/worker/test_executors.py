@@ -488,8 +488,8 @@ class TestALoopThatIsBlocked:
     @pytest.fixture(autouse=True)
     def at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Every look is a question, and what is not answered at the next look is silence."""
-        monkeypatch.setattr(loop_crew_module, "ASK_EVERY", 0.0)
-        monkeypatch.setattr(loop_crew_module, "SILENCE", 0.0)
+        monkeypatch.setattr(loop_crew_module, "PROBE_INTERVAL_SECONDS", 0.0)
+        monkeypatch.setattr(loop_crew_module, "BLOCKED_AFTER_SECONDS", 0.0)
 
     def _blocked(self, bench: Bench, **options: float) -> tuple[threading.Event, AsyncExecutor]:
         go = threading.Event()
@@ -510,7 +510,7 @@ class TestALoopThatIsBlocked:
 
     def _wait_until_it_answers(self, executor: AsyncExecutor) -> None:
         until = time.monotonic() + PATIENCE
-        while executor._asked is not None:
+        while executor._probed_at is not None:
             assert time.monotonic() < until, "the loop does not answer"
             time.sleep(0)
 
@@ -530,7 +530,7 @@ class TestALoopThatIsBlocked:
         ]
         go.set()
         self._wait_until_it_answers(executor)
-        executor._answered = time.monotonic() + PATIENCE  # it is not asked again, so that this look finds no question
+        executor._answered_at = time.monotonic() + PATIENCE  # no further probe, so that this check finds none
         bench.feed()
         bench.settle()
         assert bench.sink.endings[0] == "acked"
@@ -549,12 +549,12 @@ class TestALoopThatIsBlocked:
         go.set()
         bench.wait_until_unstuck()
         until = time.monotonic() + PATIENCE
-        while executor._unheard:
+        while executor._pending_cancellations:
             assert time.monotonic() < until, "the loop has not heard that the handler was given up"
             time.sleep(0)
 
     def test_one_that_goes_round_is_asked_now_and_then_and_answers(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(loop_crew_module, "SILENCE", PATIENCE)
+        monkeypatch.setattr(loop_crew_module, "BLOCKED_AFTER_SECONDS", PATIENCE)
         bench = Bench()
 
         @bench.queue.handle()
@@ -567,6 +567,6 @@ class TestALoopThatIsBlocked:
         for _ in range(10):
             assert executor.is_responsive()
             self._wait_until_it_answers(executor)
-        monkeypatch.setattr(loop_crew_module, "ASK_EVERY", PATIENCE)
+        monkeypatch.setattr(loop_crew_module, "PROBE_INTERVAL_SECONDS", PATIENCE)
         assert executor.is_responsive()
-        assert executor._asked is None
+        assert executor._probed_at is None
