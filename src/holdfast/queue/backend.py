@@ -340,7 +340,7 @@ class Backend(Protocol):
         """Store messages in the queue `destination` in one transaction, and return a result for each message.
 
         With `is_topic`, `destination` is a topic: every queue that subscribes to it gets each message, and the results
-        are in the order of the messages. Without subscribers nothing is stored. Raise NotFound for an unknown queue.
+        are ordered by message, then queue. Without subscribers nothing is stored. Raise NotFound for an unknown queue.
         """
 
     def lease(self, request: LeaseRequest) -> LeaseResult:

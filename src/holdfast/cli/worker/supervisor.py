@@ -67,7 +67,7 @@ class Supervisor:
         self._failure: BaseException | None = None
 
     def run(self) -> None:
-        """Run until all processes have ended. Raise the start error of a process; on a second SIGINT, KeyboardInterrupt."""
+        """Run until all processes have ended. Raise a start error of one, or KeyboardInterrupt on a second SIGINT."""
         configure_logging(self._task.load().settings.log, with_pid=True)
         with SignalHandlers(lambda: self._events.put(self._stop), lambda: self._events.put(self._kill_all)):
             try:
