@@ -137,7 +137,7 @@ class TestOne:
     def test_a_queue_that_cannot_be_is_refused(self, api: Api, queue: str) -> None:
         problem(api("anna", "POST", f"/v1/queues/{queue}/messages", content=b""), 400, "invalid-value")
 
-    def test_a_queue_that_nobody_made_is_not_found(self, api: Api) -> None:
+    def test_an_unknown_queue_is_not_found(self, api: Api) -> None:
         told = problem(api("anna", "POST", "/v1/queues/nowhere/messages", content=b""), 404, "not-found")
         expected = "there is no queue nowhere: an operator makes it, with [[queue]] in the settings of the server"
         assert told["detail"] == expected
