@@ -148,5 +148,5 @@ class TestPoison:
             assert deaths == attempts
             [letter] = queue.backend.list_dead_letters(DeadLetterQuery(queue="work"))
         assert (letter.body, letter.attempts) == (b"poison", attempts)
-        assert "the worker was not heard of again" in letter.reason
+        assert "the lease expired without settlement" in letter.reason
         assert sorted(journal.read_bytes().split()) == sorted([*[b"poison"] * attempts, b"0", b"1", b"2", b"3", b"4"])

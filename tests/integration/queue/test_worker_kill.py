@@ -132,7 +132,7 @@ def test_a_message_that_kills_its_worker_is_buried_in_the_end(address: str) -> N
             assert worker.numbers("began") == [0]
         [letter] = queue.backend.list_dead_letters(DeadLetterQuery(queue="work"))
         assert letter.attempts == ATTEMPTS
-        assert "the worker was not heard of again" in letter.reason
+        assert "the lease expired without settlement" in letter.reason
 
 
 def test_a_worker_that_is_asked_to_end_ends_its_work_first(address: str) -> None:

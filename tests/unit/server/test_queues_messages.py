@@ -446,7 +446,7 @@ class TestTrouble:
         ]
         for answer in keyed:
             told = problem(answer, 500, "outcome-unknown")["detail"]
-            assert "send it again with the same key, and it is kept once" in told
+            assert "send it again with the same key, and it is stored once" in told
             assert "/secret" not in told
         for answer in (api.send("anna"), api.send_many("anna", {"body": "", "key": "x"}, {"body": ""})):
             assert "it may be handled twice" in problem(answer, 500, "outcome-unknown")["detail"]

@@ -84,7 +84,7 @@ class TestFinding:
         bench.send(_call("add", **arguments))
         bench.work()
         [letter] = bench.dead()
-        assert letter.reason.startswith("InvalidValue: add does not take these arguments: ")
+        assert letter.reason.startswith("InvalidValue: add does not accept these arguments: ")
         assert reason in letter.reason
         assert letter.attempts == 1
         assert bench.sink.endings == ["buried"]
@@ -108,7 +108,7 @@ class TestFinding:
         bench.send(b"\xff plain", b"")
         bench.work()
         assert {letter.reason for letter in bench.dead()} == {
-            "InvalidValue: a body that calls no job, in a queue without a handler for others"
+            "InvalidValue: the body calls no job, and the queue has no handler for other messages"
         }
 
     def test_a_queue_with_both_gives_jobs_their_calls_and_the_handler_the_rest(self) -> None:
@@ -135,7 +135,7 @@ class TestFinding:
         bench.queue.job(name="known")(lambda text: None)
         bench.send(_call("known", text="???").replace(b"???", b"\xff\xff\xff"))
         bench.work()
-        assert bench.dead()[0].reason.startswith("InvalidValue: known does not take these arguments: ")
+        assert bench.dead()[0].reason.startswith("InvalidValue: known does not accept these arguments: ")
 
     @pytest.mark.parametrize("is_job", [False, True])
     def test_what_was_delivered_as_often_as_its_handler_wants_is_not_tried_again(self, is_job: bool) -> None:
@@ -160,7 +160,7 @@ class TestFinding:
         bench.work()
         assert attempts == []
         [letter] = bench.dead()
-        assert letter.reason == "given up after 2 deliveries: its handler may have 2"
+        assert letter.reason == "gave up after 2 deliveries: its handler has max_attempts 2"
         assert bench.sink.endings == ["buried"]
         assert bench.sink.handled[0].error == "NoAttemptLeft"
 
@@ -225,7 +225,7 @@ class TestEndings:
     def test_an_error_that_cannot_be_written_down_is_one_all_the_same(self) -> None:
         bench = Bench(max_attempts=1)
         self._one(bench, Unprintable())
-        assert bench.dead()[0].reason == "Unprintable: its text cannot be had"
+        assert bench.dead()[0].reason == "Unprintable: (exception text not available)"
 
     def test_what_a_database_does_not_take_is_replaced(self) -> None:
         bench = Bench(max_attempts=1)
@@ -359,17 +359,17 @@ class TestEndings:
             bench.clock.advance(1)
         assert bench.sink.endings == ["retried", "buried"]
         assert bench.dead()[0].reason == "Hopeless"
-        assert "its handler raised a Hopeless, of which nothing can be made" in caplog.text
+        assert "its handler raised Hopeless, which cannot be evaluated" in caplog.text
 
     @pytest.mark.parametrize("is_async", [False, True])
     @pytest.mark.parametrize(
         ("make", "words"),
         [
-            (lambda: (number for number in range(3)), "a generator that nobody goes through"),
-            (_endless, "a generator that nobody goes through"),
-            (_nothing, "a coroutine that nobody awaits"),
-            (ThreadFuture, "a Future that nobody awaits"),
-            (Waits, "a Waits that nobody awaits"),
+            (lambda: (number for number in range(3)), "a generator that was not consumed"),
+            (_endless, "a generator that was not consumed"),
+            (_nothing, "a coroutine that was not awaited"),
+            (ThreadFuture, "a Future that was not awaited"),
+            (Waits, "a Waits that was not awaited"),
         ],
     )
     def test_what_somebody_would_have_to_await_or_go_through_is_a_failure(

@@ -43,13 +43,13 @@ def test_a_handler_is_told_when_its_lease_cannot_be_kept(caplog: pytest.LogCaptu
     bench.clock.advance(0.2)  # the last sixth of the lease begins: the handler must have ended when it ends
     bench.run.watchdog.step()
     assert handling.is_over
-    with pytest.raises(LeaseLost, match="its lease could not be kept"):
+    with pytest.raises(LeaseLost, match="its lease could not be extended"):
         handling.check()
     assert handling.wait(3600)
     assert bench.sink.endings == ["lost"]
     assert bench.sink.handled[0].seconds == pytest.approx(25.1)
     assert len(bench.run.context.leased) == 0
-    assert "its handler is ended: its lease could not be kept" in texts(caplog.records)[0]
+    assert "ending its handler: its lease could not be extended" in texts(caplog.records)[0]
     stuck.go.set()
     stuck.ended.next()
 
@@ -167,13 +167,13 @@ def test_a_worker_whose_handlers_all_hang_takes_no_more_and_says_so(caplog: pyte
     assert bench.depth()[0] == 10
     errors = [record for record in caplog.records if record.levelno == logging.ERROR]
     [text] = texts(errors)
-    assert text.startswith("queue work: handlers hang that were given up, and there is no room for more beside them: ")
+    assert text.startswith("queue work: so many handlers hang after they were ended that no more can start: ")
     stuck.go.set()
     for _ in range(3):
         stuck.ended.next()
     bench.wait_until_unstuck()
     bench.run.watchdog.step()
-    assert "handlers that hung have returned" in texts(caplog.records)[-1]
+    assert "hanging handlers have returned" in texts(caplog.records)[-1]
     bench.feed()
     for _ in range(3):
         stuck.began.next()
