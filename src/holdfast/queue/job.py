@@ -33,8 +33,7 @@ class HandlerOptions:
     """The options of a handler."""
 
     timeout: float | None = None
-    """Seconds after which the handler is cancelled and has failed. A synchronous handler is asked to stop through
-    `current_message`, and the worker no longer waits for it. None means no limit."""
+    """Seconds after which the handler has failed: it is cancelled or, if synchronous, asked to stop and abandoned."""
     max_attempts: int | None = None
     """Maximum attempts before a message is buried. None means the queue's `max_attempts`.
 

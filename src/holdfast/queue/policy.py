@@ -62,12 +62,10 @@ class OverMaxRate(StrEnum):
 
 
 class RateLimit(NamedTuple):
-    """A rate with a burst, for the functions of `rules/bucket.py`."""
+    """A rate in messages per second, and the messages that may come together: see `rules/bucket.py`."""
 
     rate: float
-    """Messages per second."""
     burst: float
-    """Messages that may come together."""
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
@@ -90,8 +88,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     concurrency: int | None = None
     """Messages that may be leased at the same time."""
     max_backlog: int | None = None
-    """Waiting messages, due or not, at which further ones are refused. None means the queue's `max_backlog`.
-    Backpressure begins at a tenth of it."""
+    """Waiting messages, due or not, at which more are refused. None means the queue's. Pressure begins at a tenth."""
 
     def __post_init__(self) -> None:
         for name, (burst, _) in _BURSTS.items():
@@ -117,16 +114,14 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """The settings of a queue that its producers and workers share. Stored with the messages."""
 
     lanes: int = 128
-    """Number of shared lanes. Ten noisy tenants fill at most 40 of 128, which are all four lanes of only 0.5 % of the
-    other tenants."""
+    """Number of shared lanes. Ten noisy tenants fill at most 40: all four lanes of only 0.5 % of the other tenants."""
     hand: int = 4
     """Lanes dealt to each tenant. A message goes to the least loaded of them. 0 means one lane for each tenant."""
     limits: Limits = Limits()
     """The limits of tenants without limits of their own."""
     spill_above: int | None = 1000
-    """Waiting messages of a tenant above which further ones are spilled to its overflow lane. In every `fresh_for`
-    seconds, up to this number of them go to a lane of the tenant's own instead, which is served like a shared lane, so
-    that fresh messages are not delayed by the tenant's backlog."""
+    """Waiting messages of a tenant above which more are spilled to its overflow lane. In every `fresh_for` seconds, up
+    to this number go to the tenant's own lane instead, which is served like a shared one: fresh messages come soon."""
     max_backlog: int | None = 1_000_000
     """Waiting messages of a tenant, due or not, at which further ones are refused. None means never."""
     drain_rate: float = 1000.0

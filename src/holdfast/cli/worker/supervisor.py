@@ -188,12 +188,10 @@ class Supervisor:
 
 
 class Restart(NamedTuple):
-    """The next restart of a process."""
+    """Consecutive crashes of a process, and the seconds before its next start."""
 
     crashes: int
-    """Consecutive crashes."""
     pause: float
-    """Seconds before the restart."""
 
 
 def next_pause(crashes: int, ran: float) -> Restart:

@@ -67,12 +67,10 @@ def get_hand_lanes(tenant: str, priority: int, lanes: int, size: int) -> Sequenc
 
 
 class LaneLoad(NamedTuple):
-    """The load of a lane. Loads compare by `ready` first, then by `turn`."""
+    """The waiting messages of a lane, and when it was last served. Loads compare in this order."""
 
     ready: int
-    """Messages that wait in the lane."""
     turn: int
-    """When the lane was last served."""
 
 
 EMPTY_LANE = LaneLoad(0, 0)

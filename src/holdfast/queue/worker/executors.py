@@ -230,9 +230,7 @@ def require_finished_result(result: Any) -> None:
         return
     if inspect.iscoroutine(result):
         result.close()  # otherwise Python warns that it was never awaited
-        raise TypeError(
-            "the handler returned a coroutine that was not awaited: make it `async def`, and await it there"
-        )
+        raise TypeError("the handler returned a coroutine that was not awaited: make it `async def`, and await it")
     if inspect.isgenerator(result) or inspect.isasyncgen(result):
         raise TypeError("the handler returned a generator that was not consumed: iterate over it in the handler")
     if isinstance(result, Future) or inspect.isawaitable(result):

@@ -121,7 +121,7 @@ def get_attempt_result(disposition: Disposition) -> AttemptResult:
 
 
 class Watchdog:
-    """Ends handlers after their timeout, before their lease expires, or `grace` seconds after their zone went out.
+    """Ends handlers at their timeout, before their lease expires, and `grace` seconds after `is_out`.
 
     Also releases messages that wait too long for their handlers.
     """

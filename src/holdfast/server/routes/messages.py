@@ -187,9 +187,7 @@ async def send_message(
     ] = None,
     ttl: Annotated[
         float | None,
-        QueryParameter(
-            ge=1e-3, le=MAX_DURATION, description="Time to live in seconds; expired messages are dropped unhandled"
-        ),
+        QueryParameter(ge=1e-3, le=MAX_DURATION, description="Seconds after which it is dropped unhandled"),
     ] = None,
 ) -> AcceptedResult:
     """Store one message. After an answer with 202, it will not be lost.

@@ -93,7 +93,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 8), before=st.integers(0, 20))
     def lease(self, count: int, before: int) -> None:
-        """Leased messages must be ready ones, at most as many as requested, and at least one if any is ready."""
+        """Check that leases return ready messages: at most as many as requested, and at least one if any is ready."""
         self._make_due()
         waiting = self._in(ModelState.READY)
         found = self.work.lease(count, lease=float(LEASE), leased_before=before)
@@ -154,7 +154,7 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def counters_are_exact(self) -> None:
-        """Counters of lanes and tenants are exact after every operation."""
+        """Check that counters of lanes and tenants are exact after every operation."""
         count = {state: len(self._in(state)) for state in ModelState}
         delayed = count[ModelState.DELAYED] + count[ModelState.PARKED]
         assert self.work.depth == DepthCounts(
@@ -170,7 +170,7 @@ class Machine(RuleBasedStateMachine):
             assert one.delayed == mine.count(ModelState.DELAYED) + mine.count(ModelState.PARKED)
 
     def teardown(self) -> None:
-        """Every message that is not dead is delivered in the end."""
+        """Check that every message that is not dead is delivered in the end."""
         for _ in range(200):
             if all(kept.state is ModelState.DEAD for kept in self.kept.values()):
                 return

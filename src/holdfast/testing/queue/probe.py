@@ -177,7 +177,7 @@ class BackendSuite:
 
     @pytest.fixture
     def clock(self) -> FakeClock:
-        """The clock of the backend, if it accepts one."""
+        """Return the clock of the backend, if it accepts one."""
         return FakeClock()
 
     @pytest.fixture
