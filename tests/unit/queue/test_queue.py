@@ -77,9 +77,7 @@ class TestSending:
         queue.backend.change("work", QueueChange(limits={"noisy": Limits(max_rate=1.0, max_burst=2.0)}))
         queue.send(b"1", tenant="noisy")
         queue.send(b"2", tenant="noisy")
-        with pytest.raises(
-            Backpressure, match=r"tenant noisy exceeds its max_rate; try again in 1\.000 s"
-        ) as told:
+        with pytest.raises(Backpressure, match=r"tenant noisy exceeds its max_rate; try again in 1\.000 s") as told:
             queue.send(b"3", tenant="noisy")
         assert told.value.retry_after == pytest.approx(1.0)
         queue.send(b"of somebody else", tenant="quiet")

@@ -151,7 +151,7 @@ def test_a_handler_that_goes_on_when_it_is_cancelled_leaves_its_place_to_another
     bench.end()
     assert executor.join(PATIENCE)
     assert len(executor._abandoned) == 0
-    assert any("too late, and its result is ignored: the handler took longer than 5 s" in it for it in texts(caplog.records))
+    assert any("its result is ignored: the handler took longer than 5 s" in it for it in texts(caplog.records))
 
 
 def test_stubborn_handlers_are_bounded() -> None:
