@@ -113,7 +113,9 @@ class TestStores:
             assert ran.code == 0
             return
         assert ran.code == 1
-        assert "there is no queue mail in holdfast-data/queue.sqlite: existing queues: reports; " in ran.err
+        assert ran.err.startswith(
+            "holdfast: there is no queue mail in holdfast-data/queue.sqlite: existing queues: reports; "
+        )
 
 
 class TestOthers:

@@ -184,7 +184,7 @@ def redrive(
     Example: holdfast queue redrive mail --reason ConnectionError --rate 50
     """
     if not (all_ or which.tenant or which.reason or which.ids or which.before):
-        raise InvalidValue("no filter: give --tenant, --reason, --id or --before, or --all for all dead letters")
+        raise InvalidValue("no filter: give --tenant, --reason, --id or --before, or --all")
     if rate is not None and not 0 < rate <= 1e6:
         raise InvalidValue(f"--rate {rate:g}: expected messages per second, more than 0 and at most a million")
     with options.open() as store:
