@@ -208,7 +208,7 @@ class BuiltInConformance(BackendConformance):
         self, work: Probe
     ) -> None:
         """Each comes back at another time, within a lease."""
-        work.change_policy(attempts=3, lease=60.0)
+        work.change_policy(max_attempts=3, lease=60.0)
         numbers = work.put(count=8)
         for _ in range(2):
             assert len(work.lease(8, lease=1.0)) == 8

@@ -126,4 +126,4 @@ def limits(messages: int) -> dict[str, Limits]:
 
 def policy(lease: float) -> QueuePolicy:
     """Of the queue. Many attempts: a message must not be buried because its workers happened to be killed."""
-    return QueuePolicy(lease=lease, attempts=12, fresh_for=5.0, dedupe_for=1200.0, lanes=32)
+    return QueuePolicy(lease=lease, max_attempts=12, fresh_for=5.0, dedupe_for=1200.0, lanes=32)

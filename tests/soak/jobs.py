@@ -104,7 +104,7 @@ class Jobs:
         self._ledger = ledger
         self._blocking = self.queue.job(name="blocking", backoff=SOON)(self._block)
         self._cooperative = self.queue.job(name="cooperative", backoff=SOON)(self._cooperate)
-        self._hopeless = self.queue.job(name="hopeless", backoff=SOON, attempts=ATTEMPTS)(self._fail)
+        self._hopeless = self.queue.job(name="hopeless", backoff=SOON, max_attempts=ATTEMPTS)(self._fail)
 
     def message(self, item: Item) -> OutgoingMessage:
         job = self.queue.jobs[item.job]

@@ -1,6 +1,6 @@
 """The shapes of jobs and queues that users of the package may rely on. Nothing runs here: the type checker reads it."""
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, assert_type
 
 from holdfast.queue import (
@@ -23,7 +23,7 @@ async def a_job_keeps_the_signature_of_its_function(queue: Queue) -> None:
     def resize(image: str, *, width: int = 100) -> bool:
         return len(image) > width
 
-    @queue.job(name="mail", timeout=5.0, attempts=3)
+    @queue.job(name="mail", timeout=5.0, max_attempts=3)
     async def mail(to: str) -> float:
         return len(to) / 2
 
@@ -50,9 +50,23 @@ def handlers_get_deliveries(queue: Queue, other: Queue) -> None:
         assert_type(current_message(), CurrentMessage)
         assert_type(delivery.body, bytes)
 
-    @other.handle(timeout=1.0)
+    @other.handle(timeout=1.0, max_attempts=3)
     async def handle_later(delivery: Delivery) -> None:
         assert_type(delivery.attempt, int)
+
+
+async def a_handler_keeps_the_type_of_its_function(queue: Queue, other: Queue, received: Delivery) -> None:
+    @queue.handle
+    def handle(delivery: Delivery) -> None: ...
+
+    @other.handle
+    async def handle_later(delivery: Delivery) -> None: ...
+
+    handle(delivery=received)
+    returns_nothing: Callable[[Delivery], None] = handle
+    is_awaited: Callable[[Delivery], Coroutine[Any, Any, None]] = handle_later
+    returns_nothing(received)
+    await is_awaited(received)
 
 
 def workers_are_context_managers(queue: Queue) -> None:

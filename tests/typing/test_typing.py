@@ -50,6 +50,7 @@ ACCEPTED = [
     'k: bool = resize("a")',
     'mail.to("tenant", delay=1.5).message(to="a")',
     "queue.handle()(lambda delivery: None)",
+    "queue.handle(lambda delivery: None)",
 ]
 
 REFUSED = {
@@ -88,6 +89,7 @@ REFUSED = {
     "a message without a tenant": ('queue.send(b"x")', "call-arg"),
     "a text as a body": ('queue.send("x", tenant="a")', "arg-type"),
     "a handler that takes no delivery": ("queue.handle()(len)", "type-var"),
+    "a handler that takes no delivery, without parentheses": ("queue.handle(len)", "call-overload"),
     "a worker's options by position": ("WorkerOptions(8)", "call-arg"),
     "a seed of bytes": ('seeded(b"a")', "arg-type"),
     "the root where one of its errors is wanted": ("g: EngineError = HoldfastError()", "assignment"),

@@ -1,7 +1,7 @@
-"""What a queue begins with, as settings: the defaults are those of `holdfast.queue.policy`, written there once.
+"""The settings of queues. Their defaults are those of `holdfast.queue.policy`, and defined only there.
 
-Settings only begin: they are for a queue that does not exist yet. From then on its policy and its limits are kept with
-its messages, where everybody who uses the queue finds the same, and are changed there (`holdfast queue limits`).
+Settings apply when a queue is created. After that, its policy and limits are stored with its messages, where all its
+users read them, and are changed there (`holdfast queue limits`).
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ from holdfast.queue.policy import Limits, QueuePolicy
 
 
 def _check_setting(check: Callable[[], None], what: str) -> None:
-    """Check, and begin a complaint with the name of the setting: what it is a setting of is told with its place."""
+    """Check, and remove the prefix `what` of an error, so that it begins with the name of the setting."""
     try:
         check()
     except InvalidValue as error:
@@ -25,14 +25,14 @@ def _check_setting(check: Callable[[], None], what: str) -> None:
 
 
 class LimitSettings(Limits, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=False):
-    """What a tenant may do; each default is that of `Limits`, and explained there."""
+    """The limits of a tenant. `Limits` defines and explains them."""
 
     def __post_init__(self) -> None:
         _check_setting(super().__post_init__, "limit ")
 
 
 class TenantSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A tenant that begins with limits of its own, which take the place of all those of the queue."""
+    """A tenant that starts with its own limits, which replace all limits of the queue."""
 
     name: Annotated[str, Meta(min_length=1)]
     limits: LimitSettings
@@ -45,7 +45,7 @@ class TenantSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
 
 
 class QueueSettings(QueuePolicy, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=False):
-    """A queue that is made if it does not exist; each default is that of `QueuePolicy`, and explained there."""
+    """A queue that is created if it does not exist. `QueuePolicy` defines and explains its values."""
 
     name: Annotated[str, Meta(pattern=WORKLOAD_PATTERN)]
     limits: LimitSettings = LimitSettings()
@@ -57,13 +57,13 @@ class QueueSettings(QueuePolicy, frozen=True, kw_only=True, forbid_unknown_field
 
     @property
     def policy(self) -> QueuePolicy:
-        """What it is made with."""
+        """The policy that the queue is created with."""
         fields = {name: getattr(self, name) for name in QueuePolicy.__struct_fields__}
         return QueuePolicy(**{**fields, "limits": _plain(self.limits)})
 
     @property
     def own_limits(self) -> dict[str, Limits]:
-        """What its tenants begin with that have limits of their own."""
+        """The initial limits by tenant, for tenants with limits of their own."""
         return {tenant.name: _plain(tenant.limits) for tenant in self.tenant}
 
 
@@ -74,5 +74,5 @@ def require_unique_names(what: str, names: Sequence[str]) -> None:
 
 
 def _plain(limits: LimitSettings) -> Limits:
-    """As they are kept: what is not set is not written down."""
+    """Return the limits in the form that is stored, which omits unset values."""
     return Limits(**msgspec.structs.asdict(limits))

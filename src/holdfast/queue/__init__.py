@@ -1,9 +1,9 @@
-"""A multi-tenant work queue whose backlogs can always be caught up.
+"""A multi-tenant work queue in which neither one tenant nor an old backlog delays the others.
 
-May import the base, `metrics`, `engines`, `calls`, `shards`, `telemetry` and `status`. What is exported here is for
-programs that send messages, handle them and run workers; `backend.py` has what authors of a backend need, `events.py`
-what a sink receives. Start reading at `message.py` for the life of a message, at `rules/` for what is decided about it,
-and at `worker/worker.py` for how it is handled.
+May import the base, `metrics`, `engines`, `calls`, `shards`, `telemetry` and `status`. The names exported here are for
+programs that send messages, handle them and run workers. Authors of a backend need `backend.py`, authors of a sink
+`events.py`. Start reading at `message.py` for the life of a message, at `rules/` for the decisions about it, and at
+`worker/worker.py` for how it is handled.
 """
 
 from importlib import import_module
@@ -50,10 +50,10 @@ _NAMES = {
 _MODULES = {name: module for module, names in _NAMES.items() for name in names}
 
 
-if not TYPE_CHECKING:  # a type checker would take any name for one that is there
+if not TYPE_CHECKING:  # with __getattr__, a type checker would accept any name
 
     def __getattr__(name: str) -> Any:
-        """Import a name when it is asked for: settings need the policy alone, producers no event loop."""
+        """Import an exported name on first use: settings need only the policy, and producers no event loop."""
         if name not in _MODULES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         found = globals()[name] = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

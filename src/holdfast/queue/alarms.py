@@ -1,7 +1,7 @@
-"""When somebody should look at a queue: rules with patience in both directions, and what they say. Pure.
+"""Alarm rules for a queue, with hysteresis. Pure.
 
-A rule opens after some looks in a row at or beyond its threshold, and closes after some below it, so that a queue on
-the edge is one incident and not many. What a look cannot tell neither opens nor closes anything.
+An alarm opens after several consecutive readings at or above its threshold, and closes after several below it, so that
+a queue near the threshold causes one incident and not many. A reading without a value changes nothing.
 """
 
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from holdfast._errors import InvalidValue
 
 
 class AlarmKind(StrEnum):
-    """What an alarm is about."""
+    """The value that an alarm watches."""
 
     DEAD_LETTERS = "dead-letters"
     FIRST_ATTEMPT_AGE = "first-attempt-age"
@@ -22,22 +22,22 @@ class AlarmKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AlarmRules:
-    """From which values on a queue needs attention; None: never."""
+    """The threshold of each alarm, None for no alarm, and how many readings open or close an alarm."""
 
     dead_letters: int | None = 1
-    """Dead letters: from the first on, because nothing but people takes them away."""
+    """Number of dead letters. Default 1, because only people remove dead letters."""
     first_attempt_age: float | None = 60.0
-    """Seconds that a tenth of the new messages waited, or more, for the first attempt: a minute, as long as a message
-    is fresh by default. The tenant that waits the most is left out, and so is what is spilled or old, which waits by
-    design, unless most tenants have spilled messages and the backlog does not shrink."""
+    """90th percentile of the seconds that new messages waited for their first attempt. Default: a minute, as long as a
+    message is fresh by default. The tenant that waits longest is left out. Spilled and backlog messages, which wait by
+    design, count only if most tenants have spilled messages and the backlog does not shrink."""
     oldest_age: float | None = None
-    """Seconds that the oldest message has waited since it could be handled. Excess, and what is old, wait by design."""
+    """Seconds that the oldest message has been ready. Includes spilled and backlog messages, which wait by design."""
     no_empty_polls: int | None = None
-    """Polls between two looks of which none was empty: the workers have nothing in reserve."""
+    """Polls between two readings, if none of them was empty: then the workers have no spare capacity."""
     open_after: int = 3
-    """Looks in a row after which an alarm opens: half a minute, at a look every ten seconds."""
+    """Consecutive readings that open an alarm: half a minute, at a reading every ten seconds."""
     close_after: int = 6
-    """Looks in a row after which it closes: a minute. Slower, because it is told as good news."""
+    """Consecutive readings that close it: a minute. More than `open_after`, so as not to report recovery too early."""
 
     def __post_init__(self) -> None:
         for kind in AlarmKind:
@@ -48,31 +48,31 @@ class AlarmRules:
                 )
         for name in ("open_after", "close_after"):
             if getattr(self, name) < 1:
-                raise InvalidValue(f"alarm rule {name} {getattr(self, name)}: expected 1 look or more")
+                raise InvalidValue(f"alarm rule {name} {getattr(self, name)}: expected 1 or more readings")
 
     def threshold(self, kind: AlarmKind) -> float | None:
-        """From which value on; None: never."""
+        """Return the value from which the alarm opens, or None for no alarm."""
         threshold: float | None = getattr(self, _get_field_name(kind))
         return threshold
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueReading:
-    """What one look at a queue tells."""
+    """The values of a queue's alarms at one moment."""
 
     queue: str
     at: float
     values: Mapping[AlarmKind, float] = field(default_factory=dict, hash=False)
-    """What is not here is not known."""
+    """Alarm values. A kind without a value is unknown, and its alarm stays as it is."""
     tenants: Mapping[AlarmKind, str] = field(default_factory=dict, hash=False)
-    """The tenant that causes nearly all of it, where there is one."""
+    """The tenant that causes nearly all of a value, if there is one."""
     alarms: Mapping[AlarmKind, bool] = field(default_factory=dict, hash=False)
-    """Whether each alarm is open that there is a rule for, after this look."""
+    """Whether each alarm with a threshold is open after this reading."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueAlarm:
-    """A queue needs attention, or does not any more."""
+    """An alarm of a queue that has opened or closed."""
 
     queue: str
     kind: AlarmKind
@@ -81,31 +81,31 @@ class QueueAlarm:
     value: float
     threshold: float
     since: float
-    """When it opened."""
+    """When the alarm opened."""
     tenant: str | None = None
-    """The tenant that causes nearly all of it, where there is one."""
+    """The tenant that causes nearly all of the value, if there is one."""
 
     @property
     def sentence(self) -> str:
         about = f"queue {self.queue}: {_SENTENCES[self.kind].format(value=self.value, threshold=self.threshold)}"
         if not self.is_open:
-            return f"{about}: it is over, after {self.at - self.since:.0f} s"
+            return f"{about}: resolved after {self.at - self.since:.0f} s"
         return about if self.tenant is None else f"{about}, nearly all of it of tenant {self.tenant}"
 
 
 @dataclass(frozen=True, slots=True)
 class AlarmTrack:
-    """One rule over time."""
+    """The progress of one alarm."""
 
     opened_at: float | None = None
-    """When it opened; None: it is closed."""
+    """When the alarm opened, or None if it is closed."""
     streak: int = 0
-    """Looks in a row that say the opposite of what it is."""
+    """Consecutive readings that contradict the current state."""
 
 
 @dataclass(frozen=True, slots=True)
 class AlarmState:
-    """What is known of a queue's alarms from the looks so far."""
+    """The progress of all alarms of a queue."""
 
     tracks: Mapping[AlarmKind, AlarmTrack] = field(default_factory=dict, hash=False)
 
@@ -114,14 +114,14 @@ class AlarmState:
         return frozenset(kind for kind, track in self.tracks.items() if track.opened_at is not None)
 
     def list_states(self, rules: AlarmRules) -> dict[AlarmKind, bool]:
-        """Whether each alarm is open that there is a rule for."""
+        """Return for each alarm with a threshold whether it is open."""
         return {kind: kind in self.open_alarms for kind in AlarmKind if rules.threshold(kind) is not None}
 
 
 def update_alarms(
     rules: AlarmRules, state: AlarmState, reading: QueueReading
 ) -> tuple[AlarmState, tuple[QueueAlarm, ...]]:
-    """The alarms after one more look, and those that have opened or closed by it."""
+    """Return the state after one more reading, and the alarms that it opened or closed."""
     tracks = dict(state.tracks)
     changed: list[QueueAlarm] = []
     for kind in AlarmKind:
@@ -162,10 +162,10 @@ def _get_field_name(kind: AlarmKind) -> str:
 
 _SENTENCES = {
     AlarmKind.DEAD_LETTERS: "there are {value:.0f} dead letters (alarm from {threshold:.0f} on): "
-    "look at them, mend what failed, and redrive them",
+    "list them, fix the cause, and redrive them",
     AlarmKind.FIRST_ATTEMPT_AGE: "new messages wait {value:.1f} s for the first attempt "
-    "(alarm from {threshold:.0f} s on): there are too few workers, or they do not get on",
+    "(alarm from {threshold:.0f} s on): too few workers, or handlers are too slow",
     AlarmKind.OLDEST_AGE: "the oldest message has waited {value:.0f} s (alarm from {threshold:.0f} s on)",
     AlarmKind.NO_EMPTY_POLLS: "of {value:.0f} polls none was empty (alarm from {threshold:.0f} on): "
-    "the workers have nothing in reserve",
+    "the workers have no spare capacity",
 }

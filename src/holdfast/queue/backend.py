@@ -1,14 +1,14 @@
-"""The seam between queues and what keeps their messages: one Protocol, and the values that go through it. Pure.
+"""The interface between queues and the stores of their messages: one Protocol and its values. Pure.
 
 For authors of backends; `holdfast.queue.open` says how a backend is found by its address.
 
-What every backend promises, and `holdfast.testing.queue` tests:
-- A message for which `send` has returned is kept through a crash of anything, and delivered at least once.
-- `lease` hands a message to one worker at a time. A receipt is good until the message was made ready again: because its
-  worker said so, or because the lease had ended and anybody asked for messages or swept since. Nobody need have it yet.
-  What is settled with an older receipt is refused, and changes nothing.
-- What a tenant may do is counted for all processes together, in the same step that does it.
-- OutcomeUnknown means that it may have been done; every other error that nothing was done.
+Every backend promises, and `holdfast.testing.queue` tests:
+- A message for which `send` has returned survives every crash, and is delivered at least once.
+- `lease` leases a message to one worker at a time. A receipt is valid until the message becomes ready again: because
+  its worker released it, or because its lease expired and a later `lease` or `sweep` of any process noticed it, even if
+  no other worker has leased it yet. Settling with an invalid receipt is refused, and changes nothing.
+- Limits of tenants count for all processes together, and are applied in the transaction that uses them.
+- OutcomeUnknown means that the operation may have been done; after any other error it was not.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -37,6 +37,7 @@ from holdfast.queue.message import (
     check_message,
     check_settlement,
     check_tenant,
+    is_spill_lane,
 )
 from holdfast.queue.policy import Limits, QueuePolicy
 from holdfast.queue.rules.leasing import TenantCounters
@@ -75,83 +76,85 @@ __all__ = [
 
 
 class Capabilities(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backend can do beyond keeping, leasing and forgetting messages. Callers read it before they ask."""
+    """Optional abilities of a backend, beyond storing, leasing and deleting messages. Callers read them first."""
 
     groups: bool = True
-    """Messages of one group are handled one after the other. Without it, sending one of a group is refused."""
+    """Messages of one group are handled one after the other. Without it, sending a message with a group is refused."""
     deduplication: bool = True
-    """Of several messages with one key, the first alone is kept. Without it, sending one with a key is refused."""
+    """Only the first of several messages with one key is stored. Without it, sending one with a key is refused."""
     topics: bool = True
     """Queues can subscribe to topics. Without it, `Topic` refuses to publish and to subscribe."""
     exact_counts: bool = True
-    """Depths are exact. Without it, they are estimates of a while ago, and commands mark them as such."""
+    """Depths are exact. Without it, they are estimates that may be out of date, and commands mark them as such."""
     fleet_limits: bool = True
-    """Limits of tenants hold across all processes. Without it, `holdfast queue limits` says that they do not."""
+    """Limits of tenants apply across all processes. Without it, `holdfast queue limits` says that they do not."""
     max_delay: float | None = None
-    """Seconds that a message can be delayed at most; None: a year. Sending a longer one is refused; workers retry no
+    """Maximum delay of a message in seconds, or None for a year. Sending a longer one is refused; workers retry no
     later than that."""
     max_lease: float | None = None
-    """Seconds that a lease can last at most; None: as long as a policy may say. Workers lease for no longer."""
+    """Maximum seconds of a lease, or None for the maximum of a policy. Workers shorten their leases to it."""
 
 
 FULL_CAPABILITIES = Capabilities()
-"""What a backend can do that can do everything."""
+"""The capabilities of a backend without restrictions."""
 
 
 def require_support(backend: "Backend", messages: Iterable[OutgoingMessage]) -> None:
-    """Raise InvalidValue if a message asks for what the backend cannot do: groups, deduplication, so long a delay."""
+    """Raise InvalidValue if a message has a group, a key or a delay that the backend does not support."""
     able = backend.capabilities
     if able is FULL_CAPABILITIES:
         return
     for message in messages:
         if message.group is not None and not able.groups:
-            raise InvalidValue(f"group {message.group}: these queues cannot keep the order of a group; send without it")
+            raise InvalidValue(f"group {message.group}: this backend does not support groups; send without one")
         if message.key is not None and not able.deduplication:
-            raise InvalidValue(f"deduplication key {message.key}: these queues keep duplicates; send without it")
+            raise InvalidValue(
+                f"deduplication key {message.key}: this backend does not support deduplication; send without a key"
+            )
         if able.max_delay is not None and message.delay > able.max_delay:
             raise InvalidValue(
-                f"a delay of {message.delay:g} s: these queues delay a message by at most {able.max_delay:g} s"
+                f"a delay of {message.delay:g} s: this backend delays messages by at most {able.max_delay:g} s"
             )
 
 
 def require_topics(backend: "Backend") -> None:
     """Raise InvalidValue if the backend has no topics."""
     if not backend.capabilities.topics:
-        raise InvalidValue("these queues have no topics: send to each queue instead")
+        raise InvalidValue("this backend does not support topics: send to each queue instead")
 
 
 class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker asks for."""
+    """A request of one worker for messages."""
 
     queue: str
     count: int
-    """At most so many messages."""
+    """Maximum number of messages."""
     lease: float
-    """Seconds after which they are delivered again, unless they are settled or the lease is made longer."""
+    """Seconds after which the messages are delivered again, unless they are settled or the lease is extended."""
     leased_before: int = 0
-    """Messages that this worker was handed before, by which the shares of old and other messages are counted."""
+    """Messages leased by this worker so far: its position in the cycle of backlog, low-priority and spill shares."""
     caps: Mapping[str, int] = {}
-    """Tenants of which at most so many may be in the hands of workers; the rest of theirs is moved aside."""
+    """Maximum leased messages by tenant. Further messages of such a tenant in shared lanes are spilled."""
 
 
 class LeaseResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a worker was given."""
+    """The result of one lease request."""
 
     deliveries: Sequence[Delivery] = ()
     tenants: Mapping[str, TenantCounters] = {}
-    """The tenants whose messages were looked at, as they are now."""
+    """Counters, after this lease, of the tenants whose messages were examined."""
     are_others_waiting: bool = False
-    """Whether messages wait in lanes of other tenants than those."""
+    """Whether messages of tenants that are not in `tenants` are waiting."""
     next_due: float | None = None
-    """Seconds until there may be something that there is not now: a delay, or the lease of somebody else, ends."""
+    """Seconds until more messages may be ready, because a delay or a lease ends; None if that is not foreseeable."""
     spilled: int = 0
-    """Messages that were moved to where the excess of their tenants waits."""
+    """Messages moved to their tenants' overflow lanes while leasing."""
     dropped: int = 0
-    """Messages that were too old to be worth anything."""
+    """Messages dropped because they were older than their ttl."""
     buried: int = 0
-    """Messages that were delivered too often without a word from their workers."""
+    """Messages buried after `max_attempts` deliveries, the last of which expired without settlement."""
     redelivered: int = 0
-    """Messages whose leases had ended."""
+    """Messages made ready again because their leases had expired."""
 
 
 def check_request(request: LeaseRequest) -> LeaseRequest:
@@ -168,41 +171,46 @@ class LaneDepth(msgspec.Struct, frozen=True, kw_only=True):
 
     lane: int
     ready: int
-    """Messages that wait in it; in a lane below 0 they are spilled."""
+    """Messages that wait in the lane."""
     leased: int
     delayed: int
     dead: int
     oldest_since: float | None
-    """Since when the message has been waiting that waits the longest; None: none waits."""
+    """Since when the oldest waiting message has been waiting, or None if no message waits."""
+
+    @property
+    def is_spilled(self) -> bool:
+        """Whether this is the overflow lane of one tenant."""
+        return is_spill_lane(self.lane)
 
 
 class Totals(msgspec.Struct, frozen=True, kw_only=True):
     """All lanes of a queue together. Each message is in one state."""
 
     ready: int = 0
-    """Waiting in lanes that tenants share, or in those that they have instead; without those that are spilled."""
+    """Messages that can be handled now, without spilled ones."""
     spilled: int = 0
-    """Waiting apart, where the excess of tenants does."""
+    """Messages that wait in the overflow lanes of their tenants."""
     leased: int = 0
     delayed: int = 0
     dead: int = 0
     lanes_in_use: int = 0
-    """Lanes that are not empty."""
+    """Number of lanes that are not empty."""
     oldest_since: float | None = None
-    """Since when the message has been waiting that waits the longest; None: none waits."""
+    """Since when the oldest waiting message has been waiting, or None if no message waits."""
     oldest_ready_since: float | None = None
-    """The same, without those that are spilled."""
+    """`oldest_since` without spilled messages."""
 
     @property
     def waiting(self) -> int:
-        """All that could be handled now."""
+        """Messages that can be handled now, spilled ones included."""
         return self.ready + self.spilled
 
 
 def sum_lanes(lanes: Iterable[LaneDepth]) -> Totals:
-    """The sums over lanes, for a backend that has all of them at hand."""
+    """Return the sums over all lanes, for a backend that has all of them in memory."""
     lanes = tuple(lanes)
-    shared = [lane for lane in lanes if lane.lane >= 0]
+    shared = [lane for lane in lanes if not lane.is_spilled]
     ready = sum(lane.ready for lane in shared)
     return Totals(
         ready=ready,
@@ -217,78 +225,78 @@ def sum_lanes(lanes: Iterable[LaneDepth]) -> Totals:
 
 
 class TenantDepth(msgspec.Struct, frozen=True, kw_only=True):
-    """One tenant of a queue, in the states of `Totals`."""
+    """The messages of one tenant of a queue, by the states of `Totals`."""
 
     tenant: str
     ready: int
     spilled: int
     leased: int
     delayed: int
-    """Messages that are not due yet, or wait for others of their group."""
+    """Messages that are not due yet, or wait for earlier messages of their group."""
     dead: int
     limits: Limits | None = None
-    """Its own limits; None: it has those of the queue."""
+    """The tenant's own limits, or None if those of the queue apply."""
 
     @property
     def waiting(self) -> int:
-        """All of its messages that could be handled now."""
+        """Messages of the tenant that can be handled now, spilled ones included."""
         return self.ready + self.spilled
 
 
 class MessageState(StrEnum):
-    """Where a message is in its life."""
+    """The state of a message that has not been handled yet."""
 
     WAITING = "waiting"
     DELAYED = "delayed"
-    """It may not be handled yet: its delay is not over, or others of its group come first."""
+    """The message may not be handled yet: its delay is not over, or earlier messages of its group come first."""
     LEASED = "leased"
     DEAD = "dead"
 
 
 class MessageInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One message that has not been handled yet."""
+    """One message that has not been handled yet, as `Backend.inspect` finds it."""
 
     tenant: str
     state: MessageState
     attempts: int
-    """Deliveries so far, without those that were handed back unhandled."""
+    """Deliveries so far, without those that were released unhandled."""
     sent_at: float
-    """When it was first sent, or fell due for the first time."""
+    """When the message was sent, or first became due if it was sent with a delay."""
     until: float | None = None
-    """When its delay, or the lease of whoever holds it, ends."""
+    """When its delay or its lease ends, or None."""
 
 
 class QueueSnapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """A queue at one moment."""
+    """The state of a queue at one moment."""
 
     queue: str
     at: float
     policy: QueuePolicy
     lanes: Sequence[LaneDepth]
-    """Those that are not empty; of very many, the deepest."""
+    """The lanes that are not empty; if there are very many, the deepest."""
     tenants: Sequence[TenantDepth]
-    """Those that were asked for, and those with the most messages waiting."""
+    """The requested tenants, and those with the most waiting messages."""
     totals: Totals = Totals()
-    """All lanes together, also those that are not listed; nothing at all where no lanes were asked for."""
+    """Sums over all lanes, listed or not; all 0 if lanes were not requested."""
     topics: Sequence[str] = ()
-    """The topics that it is subscribed to."""
+    """The topics that the queue subscribes to."""
     lanes_left_out: int = 0
-    """Lanes of single tenants that are not empty and not listed, because there are so many."""
+    """Number of lanes that are neither empty nor listed, because there are too many."""
     messages: Mapping[int, MessageInfo] = {}
-    """Those that were asked for, by id, as far as they are in the queue."""
+    """The requested messages by id, as far as they are in the queue."""
 
 
 class DeadLetterQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which dead letters are meant: all of a queue, or those that fulfil every condition that is given."""
+    """A selection of dead letters: all of a queue, or those that match every given condition."""
 
     queue: str
     tenant: str | None = None
     reason: str | None = None
-    """Text that the reason contains."""
+    """Text that the reason must contain."""
     ids: tuple[int, ...] = ()
     buried_before: float | None = None
     after: int = 0
-    """Only those with a greater id: the last one of the page before."""
+    """Only dead letters with a greater id: pass the last id of the previous page."""
     limit: int = 100
 
 
@@ -300,18 +308,18 @@ def check_query(query: DeadLetterQuery) -> DeadLetterQuery:
 
 
 class QueueChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What is to be different about a queue; what is None stays as it is."""
+    """A change of a queue. None and empty fields change nothing."""
 
     policy: QueuePolicy | None = None
     limits: Mapping[str, Limits | None] = {}
-    """Limits of tenants by name; None: those of the queue from now on."""
+    """New limits by tenant. None removes a tenant's own limits, so that those of the queue apply."""
     subscribe: Sequence[str] = ()
-    """Topics whose messages it gets from now on."""
+    """Topics to subscribe to: the queue gets messages that are published from now on."""
     unsubscribe: Sequence[str] = ()
 
 
 def check_change(change: QueueChange) -> QueueChange:
-    """Return `change`, or raise InvalidValue for a name that no topic or no tenant can have."""
+    """Return `change`, or raise InvalidValue for an invalid name of a topic or tenant."""
     for topic in change.subscribe:
         check_queue_name(topic, "topic")
     for tenant in change.limits:
@@ -320,34 +328,35 @@ def check_change(change: QueueChange) -> QueueChange:
 
 
 class Backend(Protocol):
-    """What keeps messages. Thread-safe; use as a context manager, or call `close`."""
+    """A store of messages. Thread-safe; use as a context manager, or call `close`."""
 
     @property
     def capabilities(self) -> Capabilities:
-        """What it can do."""
+        """The optional abilities of this backend."""
 
     def send(
         self, destination: str, messages: Sequence[OutgoingMessage], *, is_topic: bool = False
     ) -> Sequence[SentMessage | RefusedMessage]:
-        """Keep messages in the queue `destination`, all of them in one step, and say what became of each.
+        """Store messages in the queue `destination` in one transaction, and return a result for each message.
 
-        With `is_topic`, `destination` is a topic: every queue that subscribes to it gets each message, in the order of
-        the messages. Raises NotFound for a queue that nobody has made. Of a topic without subscribers nothing is kept.
+        With `is_topic`, `destination` is a topic: every queue that subscribes to it gets each message, and the results
+        are ordered by message, then queue. Without subscribers nothing is stored. Raise NotFound for an unknown queue.
         """
 
     def lease(self, request: LeaseRequest) -> LeaseResult:
-        """Lease messages that wait to a worker."""
+        """Lease waiting messages to a worker."""
 
     def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool]:
-        """Say what became of messages; whether each was still held by its receipt. Those that were not stay as is."""
+        """Apply settlements. Return for each whether its receipt was still valid; invalid ones change nothing."""
 
-    def wait(self, queue: str, seconds: float) -> bool:
-        """Block until something may have been sent to the queue, or for so long; true if it may have been."""
+    def wait(self, queue: str, timeout: float) -> bool:
+        """Block until a message may have become ready, at most `timeout` seconds. Return whether one may have."""
 
     def sweep(self, queue: str, before: float | None = None) -> int:
-        """Drop messages that nobody holds and that were sent before a time, or are older than their ttl; how many.
+        """Drop messages that are not leased and that were sent before a time, or are older than their ttl.
 
-        Also does what else is due: makes what was delayed ready, and what was leased for too long.
+        Also make delayed messages ready that are due, and messages whose leases have expired. Return the number of
+        dropped messages.
         """
 
     def inspect(
@@ -359,29 +368,29 @@ class Backend(Protocol):
         messages: Sequence[int] = (),
         lanes: bool = True,
     ) -> QueueSnapshot:
-        """How deep the queue is. Takes as long as it has lanes, however many messages there are.
+        """Return the state of the queue. The cost grows with the number of lanes, not of messages.
 
-        `messages` are ids of those to look for. Without `lanes` none is listed or counted, and it takes no longer than
-        what else is asked for.
+        `messages` are ids of messages to look up, and `tenants` are listed in addition to the `top` tenants with the
+        most waiting messages. Without `lanes`, no lane is listed or counted, and the call is cheaper.
         """
 
     def list_dead_letters(self, query: DeadLetterQuery) -> Sequence[DeadLetter]:
-        """The dead letters, in the order of their ids."""
+        """Return the dead letters that match, in the order of their ids."""
 
     def redrive(self, query: DeadLetterQuery, *, discard: bool = False) -> int:
-        """Put dead letters back into their queue, or forget them; how many, at most `query.limit`."""
+        """Put dead letters back into their queue, or delete them. Return their number, at most `query.limit`."""
 
     def change(self, queue: str, change: QueueChange, *, create: bool = False) -> QueuePolicy:
-        """Change a queue that exists, or with `create` make one with all that; returns its policy.
+        """Change an existing queue, or with `create` create it with the given change. Return its policy.
 
-        With `create`, a queue that exists already keeps what it has, and nothing about it is changed.
+        With `create`, a queue that exists already is not changed. Without it, raise NotFound for an unknown queue.
         """
 
     def list_queues(self) -> Sequence[str]:
         """Return the names of all queues, sorted."""
 
     def close(self) -> None:
-        """Let go of everything. May be repeated."""
+        """Close the backend. May be repeated."""
 
     def __enter__(self) -> Self: ...
 

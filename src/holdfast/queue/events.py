@@ -1,4 +1,4 @@
-"""What happens in a queue's workers, as frozen events for a sink."""
+"""Events of a queue's workers, as frozen values for a sink."""
 
 from enum import StrEnum
 from typing import TypeAlias
@@ -11,7 +11,7 @@ from holdfast.queue.message import Delivery
 
 
 class PollEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A worker has asked for messages."""
+    """One request of a worker for messages, with its result."""
 
     queue: str
     at: float
@@ -20,40 +20,40 @@ class PollEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def is_empty(self) -> bool:
-        """Whether there was nothing: if that never happens, there are too few workers."""
+        """Whether no message was ready. If this never happens, there are too few workers."""
         return not self.result.deliveries
 
 
 class AttemptResult(StrEnum):
-    """How an attempt to handle a message ended."""
+    """The result of an attempt to handle a message."""
 
     ACKED = "acked"
     RETRIED = "retried"
-    """It failed, and is delivered again later."""
+    """The attempt failed, and the message is delivered again later."""
     POSTPONED = "postponed"
-    """The handler asked for it to be delivered again later; it did not fail."""
+    """The handler postponed the message; it did not fail."""
     BURIED = "buried"
     RELEASED = "released"
-    """It was handed back: the worker stops, or its zone is out."""
+    """The worker released the message unhandled, because it stops or its zone is out."""
     LOST = "lost"
-    """The lease had ended before the handler did: somebody else has it."""
+    """The lease expired before the handler ended: another worker may have the message."""
 
 
 class AttemptEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """An attempt to handle a message has ended."""
+    """The end of an attempt to handle a message."""
 
     delivery: Delivery
     at: float
     seconds: float
-    """How long the handler took."""
+    """Seconds that the handler took."""
     result: AttemptResult
     error: str | None = None
-    """The name of the exception's class, if the handler raised one."""
+    """The class name of the handler's exception, or None."""
     job: str | None = None
 
 
 class BackendErrorEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """A worker cannot reach what keeps the messages; it tries again."""
+    """A failed operation of a worker or a watcher because the backend is unavailable. It is tried again."""
 
     queue: str
     at: float
@@ -63,4 +63,4 @@ class BackendErrorEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 QueueEvent: TypeAlias = PollEvent | AttemptEvent | BackendErrorEvent
 QueueObservation: TypeAlias = QueueEvent | QueueSnapshot | QueueReading | QueueAlarm
-"""What sinks for metrics take: events of workers, and what a `Watcher` sees and concludes."""
+"""What sinks for metrics receive: events of workers, and observations and alarms of a `Watcher`."""

@@ -1,7 +1,7 @@
-"""Functions whose calls travel through a queue: typed arguments, checked where they arrive.
+"""Jobs: functions whose calls are sent through a queue, with typed arguments that are checked on arrival.
 
-`Job` is such a function. While it runs, `current_message` is the message that it handles; `Postpone` and `Reject` are
-what it raises to decide what becomes of that message, other than that it failed.
+While a `Job` runs, `current_message` returns the message that it handles. It raises `Postpone` to have the message
+delivered again later, and `Reject` to have it buried.
 """
 
 import functools
@@ -30,28 +30,28 @@ Result = TypeVar("Result", covariant=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HandlerOptions:
-    """How a handler is run."""
+    """The options of a handler."""
 
     timeout: float | None = None
-    """Seconds after which it is cancelled, and has failed; a synchronous one is told, and no longer waited for."""
-    attempts: int | None = None
-    """Attempts before its messages are buried; None: as many as the queue says.
+    """Seconds after which the handler has failed: it is cancelled or, if synchronous, asked to stop and abandoned."""
+    max_attempts: int | None = None
+    """Maximum attempts before a message is buried. None means the queue's `max_attempts`.
 
-    A message that was delivered so often, to workers that died with it, is buried without another attempt. Deaths of
-    workers count against the queue's own `attempts` as well: more than those help against handlers that fail only.
+    A message that was delivered this often to workers that crashed is buried without another attempt. Crashes also
+    count against the queue's own `max_attempts`: a greater value here helps only against handlers that fail.
     """
     backoff: Backoff = DEFAULT_BACKOFF
-    """How long to wait between them."""
+    """The waits between attempts."""
 
     def __post_init__(self) -> None:
         if self.timeout is not None and not self.timeout > 0:
-            raise InvalidValue(f"a handler's timeout of {self.timeout} s: expected more than 0, or None for no bound")
-        if self.attempts is not None and self.attempts < 1:
-            raise InvalidValue(f"{self.attempts} attempts: expected 1 or more")
+            raise InvalidValue(f"a handler's timeout of {self.timeout} s: expected more than 0, or None for no limit")
+        if self.max_attempts is not None and self.max_attempts < 1:
+            raise InvalidValue(f"max_attempts {self.max_attempts}: expected 1 or more")
 
 
 class Job(Generic[Parameters, Result]):
-    """A function that can be called here, or sent to whoever works on its queue."""
+    """A function that can be called directly, or sent to the workers of its queue."""
 
     def __init__(
         self, queue: "Queue", function: Callable[Parameters, Result], name: str, options: HandlerOptions
@@ -66,12 +66,12 @@ class Job(Generic[Parameters, Result]):
         parameters = self._signature.parameters
         for one in parameters.values():
             if one.kind not in (one.POSITIONAL_OR_KEYWORD, one.KEYWORD_ONLY):
-                raise InvalidValue(f"job {name} takes {one}: expected parameters that have a name each")
+                raise InvalidValue(f"job {name} takes {one}: expected named parameters only")
         can_be_given_by_order = all(one.kind is not one.KEYWORD_ONLY for one in parameters.values())
         self._positional_names = tuple(parameters) if can_be_given_by_order else ()
         self._requires_all = all(one.default is one.empty for one in parameters.values())
         self._decoder: msgspec.msgpack.Decoder[Any] | None = None
-        with suppress(_UnknownType):  # a class that is written further below, perhaps
+        with suppress(_UnknownType):  # perhaps a class that is defined further below
             self.prepare()
 
     def __call__(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Result:
@@ -87,18 +87,16 @@ class Job(Generic[Parameters, Result]):
         key: str | None = None,
         ttl: float | None = None,
     ) -> "JobCall[Parameters]":
-        """For a tenant: `resize.to("tenant-a").send(image)`. What the options mean, `OutgoingMessage` says."""
+        """Return a call for one tenant: `resize.to("tenant-a").send(image)`. See `OutgoingMessage` for the options."""
         return JobCall(
             self,
             OutgoingMessage(tenant=tenant, body=b"", priority=priority, delay=delay, group=group, key=key, ttl=ttl),
         )
 
     def encode(self, *args: Any, **kwargs: Any) -> bytes:
-        """The body of a message that calls it. Raises InvalidValue for what cannot be sent."""
-        if len(args) == len(self._positional_names) and not kwargs:
-            return encode_call(
-                self.name, dict(zip(self._positional_names, args, strict=True))
-            )  # quicker than `bind`, ten times
+        """Return the body of a message that calls the job. Raise InvalidValue for arguments that cannot be sent."""
+        if len(args) == len(self._positional_names) and not kwargs:  # ten times faster than `bind`
+            return encode_call(self.name, dict(zip(self._positional_names, args, strict=True)))
         try:
             arguments = self._signature.bind(*args, **kwargs).arguments
         except TypeError as error:
@@ -106,17 +104,17 @@ class Job(Generic[Parameters, Result]):
         return encode_call(self.name, arguments)
 
     def decode_arguments(self, packed: bytes | msgspec.Raw) -> dict[str, Any]:
-        """The arguments, checked. Raises InvalidValue for what the function does not take."""
+        """Return the arguments, checked. Raise InvalidValue if the function does not accept them."""
         try:
             found = msgspec.structs.asdict(self.prepare().decode(packed))
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise InvalidValue(f"{self.name} does not take these arguments: {error}") from error
+            raise InvalidValue(f"{self.name} does not accept these arguments: {error}") from error
         if self._requires_all:
             return found
         return {name: value for name, value in found.items() if value is not msgspec.UNSET}
 
     def prepare(self) -> "msgspec.msgpack.Decoder[Any]":
-        """Learn the types of its arguments, if that is not done. Raises InvalidValue for those that nobody knows."""
+        """Return the decoder of the arguments, built once. Raise InvalidValue for types that cannot be resolved."""
         if self._decoder is None:
             self._decoder = _build_decoder(self.name, self.function, self._signature)
         return self._decoder
@@ -130,15 +128,15 @@ class JobCall(Generic[Parameters]):
         self._message = message
 
     def message(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> OutgoingMessage:
-        """The message, to be sent together with others by `Queue.send_many`."""
+        """Return the message, to be sent with others by `Queue.send_many`."""
         return msgspec.structs.replace(self._message, body=self._job.encode(*args, **kwargs))
 
     def send(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> SentMessage:
-        """Send it. Raises Backpressure when the tenant has sent too much."""
+        """Send the call. Raise Backpressure if the tenant exceeds a limit."""
         return self._job.queue.send_one(self.message(*args, **kwargs))
 
     def send_async(self, *args: Parameters.args, **kwargs: Parameters.kwargs) -> Coroutine[Any, Any, SentMessage]:
-        """The same, without blocking the event loop."""
+        """Send the call as `send` does, without blocking the event loop."""
         return self._job.queue.send_one_async(self.message(*args, **kwargs))
 
 
@@ -153,48 +151,48 @@ unpack_call = msgspec.msgpack.Decoder(PackedCall).decode
 
 
 def get_function_name(function: Callable[..., Any]) -> str:
-    """What a function is called. Raises InvalidValue for what has no name."""
+    """Return the name of a function. Raise InvalidValue if it has none."""
     name: str | None = getattr(function, "__name__", None)
     if name is None or not name.isidentifier():
-        raise InvalidValue(f"{function!r} has no name that its messages could call it by: give it one, name=...")
+        raise InvalidValue(f"{function!r} has no name to identify it in messages: give it one with name=...")
     return name
 
 
 def _list_callables(function: Callable[..., Any]) -> tuple[Any, Any]:
-    """The function, and what runs if it is an object that is called like one."""
+    """Return the function, and the `__call__` method that runs if it is a callable object."""
     return function, getattr(type(function), "__call__", None)  # noqa: B004
 
 
 def is_asynchronous(function: Callable[..., Any]) -> bool:
-    """Whether what a function returns is to be awaited."""
+    """Return whether the result of a function must be awaited."""
     return any(map(inspect.iscoroutinefunction, _list_callables(function)))
 
 
 def require_no_generator(function: Callable[..., Any]) -> None:
-    """Raise InvalidValue for a generator, of which a call runs nothing."""
+    """Raise InvalidValue for a generator: calling one runs nothing."""
     if any(inspect.isgeneratorfunction(one) or inspect.isasyncgenfunction(one) for one in _list_callables(function)):
         raise InvalidValue(
             f"{function!r} is a generator, and calling it would do nothing: expected a function without `yield`; "
-            "let one such function go through what the generator yields"
+            "write one that iterates over the generator"
         )
 
 
 class _UnknownType(InvalidValue):
-    """A type that is not known, or not yet."""
+    """A type annotation that cannot be resolved, or not yet."""
 
 
 def _build_decoder(
     job: str, function: Callable[..., Any], signature: inspect.Signature
 ) -> "msgspec.msgpack.Decoder[Any]":
-    """What makes arguments of bytes: a structure with a field for every parameter."""
+    """Return a decoder of arguments: a struct with a field for every parameter."""
     fields: list[Any] = []
     for name, parameter in signature.parameters.items():
         kind = _resolve_type(job, function, parameter)
-        # Left out by the sender, it is left out here: the function's own default holds, that of today.
+        # If the sender omits an argument, the receiver's default applies, even if it has changed since.
         fields.append(
             (name, kind)
             if parameter.default is parameter.empty
-            else (name, Union[kind, msgspec.UnsetType], msgspec.UNSET)  # noqa: UP007 - also of what has no `|`
+            else (name, Union[kind, msgspec.UnsetType], msgspec.UNSET)  # noqa: UP007 - some types do not support `|`
         )
     arguments = msgspec.defstruct("Arguments", fields, kw_only=True, forbid_unknown_fields=True)
     try:
@@ -204,7 +202,7 @@ def _build_decoder(
 
 
 def _resolve_type(job: str, function: Callable[..., Any], parameter: inspect.Parameter) -> Any:
-    """The type of one parameter: of each alone, because those that need not be known are often not there."""
+    """Return the type of one parameter, resolved separately: others may be importable only for the type checker."""
     annotation = parameter.annotation
     if annotation is parameter.empty:
         return Any
@@ -215,12 +213,12 @@ def _resolve_type(job: str, function: Callable[..., Any], parameter: inspect.Par
     except NameError as error:
         raise _UnknownType(
             f"job {job}: the type {annotation!r} of {parameter.name} is not known when it runs: {error}; "
-            "import it for good, not for the type checker alone"
+            "import it at run time, not only under TYPE_CHECKING"
         ) from error
 
 
 def encode_call(name: str, arguments: dict[str, Any]) -> bytes:
-    """The body of a message that calls a job by its name. Raises InvalidValue for what cannot be sent."""
+    """Return the body of a message that calls a job by name. Raise InvalidValue for arguments that cannot be sent."""
     try:
         return msgspec.msgpack.encode((name, arguments))
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
@@ -228,34 +226,34 @@ def encode_call(name: str, arguments: dict[str, Any]) -> bytes:
 
 
 class CurrentMessage:
-    """One message being handled. `check` in loops that nothing else interrupts. Thread-safe."""
+    """The message that a handler is handling. Call `check` in loops that nothing else interrupts. Thread-safe."""
 
     __slots__ = ("_ended", "delivery", "is_over", "reason")
 
     def __init__(self, delivery: Delivery) -> None:
         self.delivery = delivery
         self.is_over = False
-        """Whether what is done from here on will not count: another worker has the message, or may have it soon."""
+        """Whether the result of the handler will be ignored, because its lease was lost or will be soon."""
         self.reason = ""
-        """Why it must stop, if it must."""
-        self._ended: threading.Event | None = None  # made for those who wait: few do, and it takes a microsecond
+        """Why the handler must stop, or empty."""
+        self._ended: threading.Event | None = None  # created when needed: it takes a microsecond, and few handlers wait
 
     def check(self) -> None:
-        """Raise LeaseLost if what is done from here on will not count."""
+        """Raise LeaseLost if the handler must stop, because its result will be ignored."""
         if self.is_over:
             raise LeaseLost(f"message {self.delivery.id} of {self.delivery.queue}: {self.reason}")
 
     def wait(self, seconds: float) -> bool:
-        """Sleep, but not beyond the end: true if it must stop."""
+        """Sleep for `seconds`, or until the handler must stop. Return whether it must."""
         with _EVENT_LOCK.lock:
             if self._ended is None:
                 self._ended = threading.Event()
-        if self.is_over:  # perhaps told before there was anything to set
+        if self.is_over:  # `end` may have run before there was an event to set
             return True
         return self._ended.wait(seconds)
 
     def end(self, reason: str) -> None:
-        """Tell the handler that it must stop."""
+        """Ask the handler to stop."""
         self.reason = reason
         self.is_over = True
         if self._ended is not None:
@@ -276,7 +274,7 @@ CURRENT_MESSAGE: ContextVar[CurrentMessage] = ContextVar("holdfast.queue.job")
 
 
 def current_message() -> CurrentMessage:
-    """The message that is being handled here. Raises InvalidValue outside of a handler."""
+    """Return the message that this handler is handling. Raise InvalidValue outside of a handler."""
     try:
         return CURRENT_MESSAGE.get()
     except LookupError:
@@ -284,13 +282,13 @@ def current_message() -> CurrentMessage:
 
 
 class Postpone(Exception):
-    """Deliver the message again after so many seconds. It does not count as a failure, or as an attempt.
+    """Raise this to have the message delivered again after `seconds`. It counts neither as a failure nor as an attempt.
 
-    So it may go on for ever: give the message a `ttl` where it must not.
+    A message can be postponed without end: give it a `ttl` to limit that.
     """
 
     seconds: float = 1.0
-    """Seconds to wait. A class derived from this one may set them as well, instead of calling `__init__`."""
+    """Seconds to wait. A subclass may set this attribute instead of calling `__init__`."""
 
     def __init__(self, seconds: float) -> None:
         if not 0 <= seconds <= MAX_DURATION:
@@ -300,4 +298,4 @@ class Postpone(Exception):
 
 
 class Reject(Exception):
-    """Bury the message now: no further attempt would help. The text says why."""
+    """Raise this to bury the message now, because no further attempt would help. The text is stored as the reason."""

@@ -1,6 +1,6 @@
-"""What goes into a queue, what comes out of it, and what becomes of it: the values of the seam. Pure.
+"""The values that a queue and its backends exchange: messages, deliveries, settlements and dead letters. Pure.
 
-Times are seconds since the epoch. Structures of msgspec: several are made for every message.
+Times are seconds since the epoch. The classes are msgspec structs, because several are made for every message.
 """
 
 import hashlib
@@ -15,17 +15,17 @@ from holdfast._errors import InvalidValue
 from holdfast._types import MAX_TENANT_BYTES
 
 PRIORITY_LEVELS = 4
-"""Priorities there are: 0 is the most urgent, 3 the least."""
+"""Number of priorities: 0 is the most urgent, 3 the least."""
 DEFAULT_PRIORITY = 2
-"""The priority of whoever names none: there is room on both sides."""
+"""The priority of a message that names none: leaves room on both sides."""
 MAX_BODY_BYTES = 1 << 20
-"""Longest body: what is larger belongs into a store of its own, with its address in the message."""
+"""Maximum size of a body. Store larger data elsewhere, and send its address."""
 MAX_KEY_BYTES = 256
-"""Longest deduplication key and longest name of a group, in UTF-8 bytes: they are indexed."""
+"""Maximum length of a deduplication key and of a group's name, in UTF-8 bytes: both are indexed."""
 MAX_DURATION = 366 * 86400.0
-"""Longest delay and ttl, in seconds."""
+"""Maximum delay and ttl, in seconds."""
 MAX_DEADLINE = 1e11
-"""Latest deadline, some 3000 years from now: whoever gives milliseconds by mistake is told so."""
+"""Latest deadline, some 3000 years from now: rejects milliseconds given by mistake."""
 _PRIORITIES = range(PRIORITY_LEVELS)
 _NUMBER: tuple[type, ...] = (int, float)
 
@@ -37,17 +37,17 @@ class OutgoingMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     body: bytes
     priority: int = DEFAULT_PRIORITY
     delay: float = 0.0
-    """Seconds before it may be handled."""
+    """Seconds before the message may be handled."""
     group: str | None = None
     """Messages of one group of a tenant are handled one after the other, in the order in which they were sent."""
     key: str | None = None
-    """Of several messages with the same key within the queue's `dedupe_for` seconds, the first alone is kept."""
+    """Deduplication key. Of several messages with one key within `dedupe_for` seconds, only the first is stored."""
     ttl: float | None = None
-    """Seconds after which it is worth nothing, and dropped; None: the queue's own."""
+    """Time to live in seconds: an older message is dropped unhandled. None means the ttl of the queue."""
     deadline: float | None = None
-    """When the caller stops waiting for it; handlers find it as their deadline."""
+    """When the caller stops waiting for the result. It is the deadline of the handler."""
     trace: str | None = None
-    """The W3C `traceparent`; None: one that follows from the message's id."""
+    """The W3C `traceparent`. None means one derived from the message's id."""
 
 
 def check_message(message: OutgoingMessage) -> OutgoingMessage:
@@ -58,7 +58,7 @@ def check_message(message: OutgoingMessage) -> OutgoingMessage:
     if len(message.body) > MAX_BODY_BYTES:
         raise InvalidValue(
             f"a body of {len(message.body)} bytes for tenant {message.tenant}: expected at most {MAX_BODY_BYTES}; "
-            "store what is larger elsewhere, and send its address"
+            "store larger data elsewhere, and send its address"
         )
     if type(message.priority) is not int or message.priority not in _PRIORITIES:
         raise InvalidValue(f"priority {message.priority!r}: expected 0, the most urgent, to {PRIORITY_LEVELS - 1}")
@@ -95,7 +95,7 @@ def _require_text(what: str, text: str, max_bytes: int) -> None:
     if not isinstance(text, str):
         raise InvalidValue(f"{what} of type {type(text).__name__}: expected text")
     if text.isascii() and 1 <= len(text) <= max_bytes and "\0" not in text:
-        return  # most are so, and need not be encoded to see it
+        return  # the usual case, decided without encoding
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
@@ -104,55 +104,60 @@ def _require_text(what: str, text: str, max_bytes: int) -> None:
         raise InvalidValue(f"{what} {text[:32]!r} has {size} UTF-8 bytes: expected 1 to {max_bytes}, none of them 0")
 
 
+def is_spill_lane(lane: int) -> bool:
+    """Return whether a lane is the overflow lane of one tenant: these lanes have negative numbers."""
+    return lane < 0
+
+
 class SentMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A message that is kept: from here on it will be handled at least once, dropped for its age, or buried."""
+    """A message that was stored. It will be handled at least once, dropped because of its ttl, or buried."""
 
     id: int
     queue: str
     lane: int
-    """Where it waits. Lanes below 0 are for the excess of one tenant."""
+    """The lane in which the message waits. A negative number is its tenant's overflow lane: see `is_spilled`."""
     trace: str
     pressure: float
-    """How much of the backlog that its tenant may have there is: 0 nothing, 1 all of it."""
+    """Share of the tenant's `max_backlog` in use, 0 to 1. At 1, further messages are refused."""
     is_duplicate: bool = False
-    """Whether an earlier message had the same key: then this is that one's id."""
+    """Whether an earlier message had the same key. Then `id` is the id of the earlier message."""
 
     @property
     def is_spilled(self) -> bool:
-        """Whether it was more than its tenant may send at once, and waits until there is room."""
-        return self.lane < 0
+        """Whether the message exceeded its tenant's share of the shared lanes, and waits in its overflow lane."""
+        return is_spill_lane(self.lane)
 
 
 class RefusedMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A message that was not kept, because its tenant has sent too much."""
+    """A message that was not stored, because its tenant exceeds a limit."""
 
     queue: str
     tenant: str
     reason: "RefusalReason"
     retry_after: float
-    """Seconds after which it would have been kept, if nothing else is sent."""
+    """Seconds after which the message would be accepted, if the tenant sends nothing else."""
     pressure: float
 
 
 class RefusalReason(StrEnum):
-    """Why a message was not kept."""
+    """Why a message was refused."""
 
     RATE = "rate"
-    """More than the tenant's `max_rate`."""
+    """The tenant exceeds its `max_rate`."""
     BACKLOG = "backlog"
-    """The tenant has so much waiting that more would not be handled in time."""
+    """The tenant's backlog is at `max_backlog`, or so near to it that the tenant must send more slowly."""
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
-    """What a worker holds a message by. A message that was delivered again since has another one."""
+    """Proof of a lease. A message that is delivered again gets a new receipt, and the old one is invalid."""
 
     id: int
     deliveries: int
-    """Deliveries of the message so far, this one included."""
+    """Deliveries of the message so far, including this one."""
 
 
 class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A message in the hands of a worker, until its lease ends."""
+    """A message that is leased to a worker."""
 
     receipt: Receipt
     queue: str
@@ -160,18 +165,18 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     tenant: str
     body: bytes
     attempt: int
-    """The number of this attempt, counted from 1; without those that were handed back unhandled."""
+    """The number of this attempt, from 1. Deliveries that were released unhandled do not count."""
     sent_at: float
-    """When it was first sent, or fell due for the first time."""
+    """When the message was sent, or first became due if it was sent with a delay."""
     ready_since: float
-    """Since when it could have been handled this time."""
+    """Since when the message could have been delivered this time."""
     trace: str
     deadline: float | None = None
     group: str | None = None
     is_first_of_topic: bool = False
-    """Whether nobody of those who subscribed to its topic had it before."""
+    """Whether this is the first delivery of the message to any subscriber of its topic."""
     deaths: int = 0
-    """How often it was in the hands of somebody who was not heard of again: perhaps because of it."""
+    """Leases of the message that expired without settlement, perhaps because it crashed its workers."""
 
     @property
     def id(self) -> int:
@@ -179,19 +184,19 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Ack(msgspec.Struct, frozen=True, gc=False):
-    """It is handled: forget it."""
+    """The message was handled: delete it."""
 
 
 class RetryLater(msgspec.Struct, frozen=True, gc=False):
-    """Deliver it again after a delay."""
+    """Deliver the message again after a delay, in seconds."""
 
     delay: float
     is_attempt: bool = True
-    """Whether this delivery was an attempt that failed; else it does not count as one."""
+    """Whether this delivery counts as a failed attempt."""
 
 
 class Bury(msgspec.Struct, frozen=True, gc=False):
-    """It will not be handled: keep it among the dead, where people look at it."""
+    """Move the message to the dead letters."""
 
     reason: str
     detail: str = ""
@@ -199,24 +204,24 @@ class Bury(msgspec.Struct, frozen=True, gc=False):
 
 
 class Release(msgspec.Struct, frozen=True, gc=False):
-    """It was not handled: let another worker have it at once. It does not count as an attempt."""
+    """The message was not handled: let any worker lease it immediately. Does not count as an attempt."""
 
 
 class ExtendLease(msgspec.Struct, frozen=True, gc=False):
-    """It is still being handled: let the lease end so many seconds from now."""
+    """The message is still being handled: let its lease end `seconds` from now."""
 
     seconds: float
 
 
 class Drop(msgspec.Struct, frozen=True, gc=False):
-    """It is worth nothing any more: forget it, unhandled."""
+    """The message is obsolete: delete it unhandled."""
 
 
 Disposition: TypeAlias = Ack | RetryLater | Bury | Release | ExtendLease | Drop
 
 
 class Settlement(msgspec.Struct, frozen=True, gc=False):
-    """What becomes of a message that a worker holds."""
+    """The disposition of one leased message."""
 
     receipt: Receipt
     disposition: Disposition
@@ -226,10 +231,12 @@ def check_settlement(settlement: Settlement) -> Settlement:
     """Return `settlement`, or raise InvalidValue if no backend accepts it."""
     disposition = settlement.disposition
     if isinstance(disposition, RetryLater) and not 0 <= disposition.delay <= MAX_DURATION:
-        raise InvalidValue(f"again after {disposition.delay} s: expected 0 to {MAX_DURATION:.0f}, which is a year")
+        raise InvalidValue(
+            f"RetryLater with a delay of {disposition.delay} s: expected 0 to {MAX_DURATION:.0f}, which is a year"
+        )
     if isinstance(disposition, ExtendLease) and not 0 < disposition.seconds <= MAX_DURATION:
         raise InvalidValue(
-            f"longer by {disposition.seconds} s: expected more than 0, up to {MAX_DURATION:.0f}, which is a year"
+            f"ExtendLease by {disposition.seconds} s: expected more than 0, up to {MAX_DURATION:.0f}, which is a year"
         )
     return settlement
 
@@ -255,13 +262,13 @@ _TRACEPARENT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
 
 
 def pack_trace(trace: str | None) -> bytes | None:
-    """A W3C `traceparent` in 25 bytes instead of 55. What is none is not kept: it would help nobody."""
+    """Encode a W3C `traceparent` in 25 bytes instead of 55. Return None for an invalid one."""
     match = None if trace is None else _TRACEPARENT.fullmatch(trace)
     return None if match is None else bytes.fromhex("".join(match.groups()))
 
 
 def unpack_trace(packed: bytes | None, origin: int, message: int) -> str:
-    """The `traceparent`; without one, that of a message: the queue's own number `origin`, and the message's."""
+    """Return the packed `traceparent`, or one derived from the queue's id `origin` and the message's id."""
     if packed is None:
         return f"00-{origin:016x}{message:016x}-{message:016x}-00"
     text = packed.hex()
@@ -269,14 +276,14 @@ def unpack_trace(packed: bytes | None, origin: int, message: int) -> str:
 
 
 _DIGEST_BYTES = 16
-"""128 bits: two messages of one tenant do not have the same by chance."""
+"""128 bits: too many for two messages of a tenant to have the same digest."""
 
 
 class BatchKeys:
-    """The deduplication keys of a batch: each follows from the batch's key and from what the message says.
+    """The deduplication keys of a batch's messages, each derived from the batch's key and the message's content.
 
-    Not from its index, which is another one when only what was refused is sent again. Equal messages are told apart by
-    how many of them came before. Keeps some hundred bytes for each message.
+    The key does not depend on the index of the message, which changes if only refused messages are sent again. Equal
+    messages are numbered. Uses some hundred bytes of memory for each message.
     """
 
     def __init__(self, key: str) -> None:
@@ -284,9 +291,9 @@ class BatchKeys:
         self._seen: Counter[bytes] = Counter()
 
     def next_key(self, message: OutgoingMessage) -> str:
-        """Return the key of the next message: the same for the same body, priority, delay, group and ttl alone.
+        """Return the key of the next message. It depends only on body, priority, delay, group and ttl.
 
-        Trace and deadline are those of a request, and do not count.
+        Trace and deadline belong to the request, and do not count.
         """
         content = (self._key, message.priority, message.delay, message.group, message.ttl, message.body)
         digest = hashlib.blake2b(msgspec.msgpack.encode(content), digest_size=_DIGEST_BYTES).digest()

@@ -1,4 +1,4 @@
-"""What queues count and log: instruments, and a sink that measures events of workers and watchers for exporters."""
+"""The metrics and log lines of queues: instruments, and a sink that measures events of workers and watchers."""
 
 import logging
 import threading
@@ -35,11 +35,11 @@ from holdfast.queue.events import AttemptEvent, AttemptResult, BackendErrorEvent
 __all__ = ["QueueMetrics"]
 
 MAX_LEFT_OUT = 10_000
-"""Queues without names are counted up to this number: their names take memory."""
+"""Queues without series of their own are counted up to this number, because their names take memory."""
 
 QUEUE, TENANT = Label("queue", "messaging.destination.name"), Label("tenant")
 EMPTY, FILLED = "empty", "filled"
-_AGE_BUCKETS = powers_of_two(-6, 18, 2)  # among them a second, about a minute, an hour, and three days
+_AGE_BUCKETS = powers_of_two(-6, 18, 2)  # they include a second, about a minute, an hour, and three days
 _ENDED = {ending.value: (f"Messages{ending.value.capitalize()}",) for ending in AttemptResult}
 _WORKER_COUNTS = (
     *("Polls", "NumberOfEmptyReceives", "NumberOfMessagesReceived"),
@@ -72,7 +72,7 @@ def _gauge(name: str, description: str, unit: str, **more: Any) -> Instrument:
 
 POLLS = _counter(
     "holdfast.queue.polls",
-    "Times that workers asked for messages.",
+    "Requests of workers for messages.",
     "{poll}",
     detail=Label("result"),
     cloudwatch_names={EMPTY: ("Polls", "NumberOfEmptyReceives"), FILLED: ("Polls",)},
@@ -81,7 +81,7 @@ POLLS = _counter(
 )
 RECEIVED = _counter(
     "messaging.client.consumed.messages",
-    "Messages that workers received.",
+    "Messages leased to workers.",
     "{message}",
     breakdown=TENANT,
     constants={"messaging.system": "holdfast", "messaging.operation.name": "receive"},
@@ -103,27 +103,27 @@ LEASE_COUNTERS = {
         f"holdfast.queue.{name}", description, "{message}", cloudwatch_names={"": (f"Messages{name.title()}",)}
     )
     for field, name, description in (
-        ("redelivered", "redelivered", "Messages whose leases had ended, and that were delivered again."),
-        ("dropped", "dropped", "Messages that were too old to be worth anything."),
-        ("spilled", "spilled", "Messages that were moved to where the excess of their tenants waits."),
-        ("buried", "abandoned", "Messages that were buried because none of their workers was ever heard of again."),
+        ("redelivered", "redelivered", "Messages made ready again because their leases had expired."),
+        ("dropped", "dropped", "Messages dropped because they were older than their ttl."),
+        ("spilled", "spilled", "Messages moved to their tenants' overflow lanes while leasing."),
+        ("buried", "abandoned", "Messages buried because their leases expired too often without settlement."),
     )
 }
-"""By the field of `LeaseResult` that counts them."""
+"""Instruments by the field of `LeaseResult` that they count."""
 BACKEND_ERRORS = _counter(
     "holdfast.queue.backend_errors",
-    "Times that what keeps the messages could not be reached.",
+    "Times the backend could not be reached.",
     "{time}",
     detail=Label("operation"),
     cloudwatch_names={"": ("BackendErrors",)},
 )
 HANDLER = _histogram(
     "messaging.process.duration",
-    "How long handlers took.",
+    "Seconds that handlers took.",
     constants={"messaging.system": "holdfast", "messaging.operation.name": "process"},
-    # Those that the conventions of OpenTelemetry recommend.
+    # The boundaries that the conventions of OpenTelemetry recommend.
     boundaries=(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
-    buckets=powers_of_two(-8, 10),  # 4 ms to 17 minutes, which only work in the background may take
+    buckets=powers_of_two(-8, 10),  # 4 ms to 17 minutes, which only background work may take
     prometheus_name="holdfast_queue_handler_seconds",
     cloudwatch_names={"": ("HandlerLatency",)},
     cloudwatch_unit="Milliseconds",
@@ -156,7 +156,7 @@ MESSAGES = _gauge(
 )
 OLDEST_AGE = _gauge(
     "holdfast.queue.oldest_age",
-    "How long the message has been waiting that waits the longest; 0 if none waits.",
+    "Age of the oldest waiting message; 0 if none waits.",
     "s",
     cloudwatch_names={"": ("ApproximateAgeOfOldestMessage",)},
 )
@@ -168,12 +168,12 @@ LANES_IN_USE = _gauge(
     cloudwatch_names={"": ("LanesInUse",)},
 )
 SNAPSHOT_TIMESTAMP = _gauge(
-    "holdfast.queue.snapshot.timestamp", "When the queue was looked at.", "s", in_opentelemetry=False
+    "holdfast.queue.snapshot.timestamp", "When the queue was last inspected.", "s", in_opentelemetry=False
 )
-# Alarms are not in CloudWatch and OpenTelemetry: whoever takes the metrics there has alarms of their own.
+# Alarms are not exported to CloudWatch and OpenTelemetry, which have alarms of their own.
 FIRST_ATTEMPT_WAIT = _gauge(
     "holdfast.queue.first_attempt.wait",
-    "How long new work waits for its first attempt, as its alarm sees it.",
+    "Seconds that new work waits for its first attempt, as the alarm computes it.",
     "s",
     in_opentelemetry=False,
 )
@@ -186,7 +186,7 @@ ALARM_OPEN = _gauge(
 )
 LEFT_OUT = _gauge(
     "holdfast.queue.left_out",
-    "Queues without depths and alarms, because there are so many.",
+    "Queues without depths and alarms, because there are too many queues.",
     "{queue}",
     labels=(),
     cloudwatch_names={"": ("QueuesLeftOut",)},
@@ -203,7 +203,7 @@ _WORKER = (
     FIRST_SUBSCRIBER_AGE,
 )
 _BY_TENANT = tuple(instrument for instrument in _WORKER if instrument.breakdown is not None)
-_RELEASED = AttemptResult.RELEASED  # looking up a member of an enum takes long
+_RELEASED = AttemptResult.RELEASED  # a member of an enum is slow to look up
 _FAILED = frozenset({AttemptResult.RETRIED, AttemptResult.BURIED})
 _ENDING_LEVELS = {
     AttemptResult.RETRIED: logging.INFO,
@@ -213,7 +213,7 @@ _ENDING_LEVELS = {
 
 
 class _QueueSeries:
-    """The labels of one queue, which of its tenants are told apart, and series that are measured often."""
+    """The labels of one queue, its tenants with series of their own, and series that are used often."""
 
     __slots__ = ("busiest", "deepest", "has_worked", "labels", "listed", "named", "polls", "series")
 
@@ -230,7 +230,7 @@ class _QueueSeries:
             for is_empty, result in ((True, EMPTY), (False, FILLED))
         }
         self.series: dict[str | None, _TenantSeries] = {}
-        """By tenant, of those that are told apart, and `other`; None: tenants are not."""
+        """Series by tenant, for tenants with series of their own, and `other`. None is the key if no tenant has one."""
 
     def get_series(self, tenant: str | None) -> "_TenantSeries":
         series = self.series.get(tenant)
@@ -240,7 +240,7 @@ class _QueueSeries:
 
 
 class _TenantSeries:
-    """What is counted for one tenant of a queue."""
+    """The series of one tenant of a queue."""
 
     __slots__ = ("age", "first_attempt_age", "first_subscriber_age", "handled", "handler", "received")
 
@@ -256,14 +256,14 @@ class _TenantSeries:
 
 
 class QueueMetrics(MetricsSink[QueueObservation]):
-    """Measures and logs queues, with one exporter or several: `Worker(work, sink=QueueMetrics(exporter))`.
+    """A sink that measures and logs queues, with one or more exporters: `Worker(work, sink=QueueMetrics(exporter))`.
 
-    A `Watcher` takes it, too, for depths and alarms. Of each queue, the `max_tenants` busiest tenants are told apart,
-    and as many with the most messages waiting; the others are `other`. 0: no tenant is told apart. The first 200 queues
-    have series of their own; what workers do in others is counted as `other`, and `holdfast.queue.left_out` says how
-    many are without depths and alarms. The series of `queues` begin at 0, so that the first event is seen as an
-    increase. Depths are the same in every process that looks at a queue: take their maximum, not their sum.
-    Thread-safe.
+    Also pass it to a `Watcher`, for depths and alarms. In each queue, the `max_tenants` busiest tenants, and as many
+    with the most waiting messages, have series of their own; the others are counted as `other`. With 0, tenants are not
+    distinguished. The first 200 queues have series of their own; workers of other queues are counted as `other`, and
+    `holdfast.queue.left_out` is the number of queues without depths and alarms. The series of `queues` begin at 0, so
+    that the first event is seen as an increase. Depths are the same in every process that inspects a queue: use their
+    maximum, not their sum. Thread-safe.
     """
 
     instruments = (
@@ -298,7 +298,7 @@ class QueueMetrics(MetricsSink[QueueObservation]):
                 return (Measurement(Series(BACKEND_ERRORS, labels, event.operation), 1, attributes),)
             case _:
                 names = self._find_series(event.queue)
-                if names is self._other:  # no gauge can stand for several queues
+                if names is self._other:  # a gauge cannot represent several queues
                     return (Measurement(Series(LEFT_OUT), len(self._left_out)),)
                 return list(
                     self._measure_depths(event, names)
@@ -314,7 +314,7 @@ class QueueMetrics(MetricsSink[QueueObservation]):
                 level, queue, kind = logging.WARNING, event.queue, "PollEvent"
             case QueueAlarm():
                 level, queue, kind = logging.WARNING if event.is_open else logging.INFO, event.queue, "QueueAlarm"
-            case _:  # it went well, or a worker has logged it already
+            case _:  # success, or already logged by a worker
                 return None
         return LogLine(
             logger="holdfast.queue",
@@ -330,7 +330,7 @@ class QueueMetrics(MetricsSink[QueueObservation]):
         names, ending = self._begin_series(event.delivery.queue), event.result
         series = self._series(names, event.delivery.tenant)
         handled = series.handled[ending]
-        if ending is _RELEASED:  # it has not ended, so nobody knows how long it takes
+        if ending is _RELEASED:  # not finished, so its duration is unknown
             return (handled,)
         attributes: dict[str, AttributeValue] | None = None
         if self._uses_attributes:
@@ -394,7 +394,7 @@ class QueueMetrics(MetricsSink[QueueObservation]):
             return self._other
 
     def _begin_series(self, queue: str) -> _QueueSeries:
-        """Return the names of a queue that workers are at work on; its series begin at 0."""
+        """Return the series of a queue that workers work on, and start them at 0."""
         names = self._find_series(queue)
         if not names.has_worked:
             names.has_worked = True
@@ -404,7 +404,7 @@ class QueueMetrics(MetricsSink[QueueObservation]):
         return names
 
     def _series(self, names: _QueueSeries, tenant: str) -> _TenantSeries:
-        if tenant in names.named:  # without a lock, as this is by far the most frequent
+        if tenant in names.named:  # the most frequent case, without the lock
             return names.get_series(tenant)
         if not self._max_tenants:
             return names.get_series(None)
@@ -433,8 +433,8 @@ def _measure_alarms(event: QueueReading | QueueAlarm, labels: tuple[str, ...]) -
     wait = event.values.get(AlarmKind.FIRST_ATTEMPT_AGE)
     if wait is not None:
         yield Measurement(Series(FIRST_ATTEMPT_WAIT, labels), wait)
-    for what, is_open in event.alarms.items():
-        yield Measurement(Series(ALARM_OPEN, labels, what.value), int(is_open))
+    for kind, is_open in event.alarms.items():
+        yield Measurement(Series(ALARM_OPEN, labels, kind.value), int(is_open))
 
 
 def _worker_series(labels: tuple[str, ...]) -> Iterator[Series]:
@@ -451,8 +451,8 @@ def _describe(event: AttemptEvent | PollEvent | QueueAlarm) -> str:
         return event.sentence
     if isinstance(event, PollEvent):
         return (
-            f"queue {event.queue}: {event.result.buried} messages were buried, because none of the workers that "
-            "they were delivered to was heard of again"
+            f"queue {event.queue}: {event.result.buried} messages were buried after repeated deliveries to workers "
+            "that did not settle them, probably because they crashed: look at the dead letters"
         )
     delivery = event.delivery
     why = f": {event.error}" if event.error else ""
@@ -463,7 +463,7 @@ def _describe(event: AttemptEvent | PollEvent | QueueAlarm) -> str:
 
 
 def _fields(event: AttemptEvent | PollEvent | QueueAlarm) -> dict[str, Any]:
-    """Return the event's values by names that no attribute of a log record has; those that are None are left out."""
+    """Return the event's values by name, without None. No name is an attribute of a log record."""
     fields: dict[str, Any] = {"event": type(event).__name__, "at": event.at}
     if isinstance(event, QueueAlarm):
         fields |= {name: getattr(event, name) for name in event.__slots__} | {"kind": str(event.kind)}

@@ -1,4 +1,4 @@
-"""From an address to the backend that keeps the messages there. Backends are found by the scheme of the address."""
+"""Open the backend that an address names. The scheme of the address selects the kind of backend."""
 
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,31 +13,32 @@ __all__ = ["BACKENDS", "BackendKind", "get_backend_kind", "open_backend"]
 
 
 class BackendKind(Protocol):
-    """What is registered under the scheme of an address: opens the backend there, and tells people where it is."""
+    """A kind of backend, registered under the scheme of its addresses."""
 
     def open(self, url: str, *, clock: Clock | None, timeout: float, max_connections: int) -> "Backend":
-        """Open the backend; `open_backend` explains the parameters. A kind ignores those that it has no use for."""
+        """Open the backend. `open_backend` explains the parameters. A kind ignores those it does not need."""
 
     def describe(self, url: str) -> str:
-        """Return the address for people: a file by its whole path, and no password."""
+        """Return the address for people: a file with its full path, and no password."""
 
     def require_queues(self, url: str, *, timeout: float) -> None:
-        """Raise NotFound unless there are queues at the address. To ask makes none, and changes nothing."""
+        """Raise NotFound if there are no queues at the address. Create and change nothing."""
 
 
 BACKENDS: Plugins[BackendKind] = Plugins(
     "queue backend", package="holdfast.queue.backends", group="holdfast.queue_backends"
 )
-"""The kinds of backends, by the scheme of their addresses; another distribution names its own as an entry point."""
+"""The kinds of backends by address scheme. Other distributions register theirs as entry points."""
 
 
 def open_backend(url: str, *, clock: Clock | None = None, timeout: float = 5.0, max_connections: int = 10) -> "Backend":
     """Open the backend at an address: `memory:`, `sqlite:work.sqlite` or `postgresql://user@host/name`.
 
-    A path after `sqlite:` is relative to where the process runs, unless it begins with `/`; `sqlite:///work.sqlite` is
-    absolute, as everywhere. `timeout` is how many seconds to wait for a lock or an absent server; `max_connections` is
-    for PostgreSQL. Without a `clock`, time is that of the server, where there is one, so that machines need not agree.
-    Other distributions may register further schemes. Raises InvalidValue, with all schemes, for an unknown one.
+    A path after `sqlite:` is relative to the working directory unless it begins with `/`; `sqlite:///work.sqlite` is
+    absolute. `timeout` is the maximum wait in seconds for a lock or an unavailable server; `max_connections` is for
+    PostgreSQL. Without a `clock`, the time is that of the server, if there is one, so that the clocks of machines need
+    not agree. Other distributions may register further schemes. Raise InvalidValue, with all schemes, for an unknown
+    one.
     """
     return get_backend_kind(url).open(url, clock=clock, timeout=timeout, max_connections=max_connections)
 
@@ -50,8 +51,8 @@ def get_backend_kind(url: str) -> BackendKind:
     except SettingsError:
         names = BACKENDS.names()
         if colon and scheme in names:
-            raise  # it is there, and cannot be loaded
-        # Not the rest of the address: there may be a password in it.
+            raise  # it is registered, but cannot be loaded
+        # Omit the rest of the address: it may contain a password.
         found = f"{scheme}:..." if colon else "an address without a scheme"
         known = ", ".join(f"{name}:" for name in names)
         raise InvalidValue(f"no queue backend for {found}: expected one of {known}") from None

@@ -1,4 +1,4 @@
-"""What workers see of their own zone, for those who watch zones. Pure."""
+"""Convert results of workers into zone outcomes for detectors. Pure."""
 
 from holdfast._names import check_workload_name, parse_zone
 from holdfast._types import Operation, Outcome, Side, Sink
@@ -12,18 +12,17 @@ _STATUS = {
     AttemptResult.RETRIED: 500,
     AttemptResult.BURIED: 500,
 }
-"""What a server would have answered. What was handed back, or lost to another worker, says nothing of how work goes."""
+"""The HTTP status of a server with this result. A released message and a lost lease say nothing about the zone."""
 _FAULTS_OF_SENDERS = frozenset({"InvalidValue", "UnknownJob", "Reject"})
-"""Errors by which the message itself is wrong: it would have failed in every zone."""
+"""Errors that the message itself causes: it would have failed in every zone."""
 
 
 class WorkerOutcomes:
-    """Turns what became of messages into outcomes of this worker, and hands these to another sink.
+    """A sink that converts attempts of a worker into outcomes of its zone, and passes them to another sink.
 
-    The operation is the workload with the job, or with the queue for messages that call none. Attempts that failed are
-    faults, whether they are repeated or not; messages that no handler could have handled are not. With `EmfSink`
-    and `ServerSink` behind it, zones are judged by their workers as they are by their servers. As thread-safe as the
-    sink that it hands them to.
+    The operation is the workload with the job, or with the queue for messages that call no job. Failed attempts are
+    faults, repeated or not; messages that no handler could have handled are not. With `EmfSink` and `ServerSink` as the
+    other sink, zones are judged by their workers as well as by their servers. As thread-safe as the other sink.
     """
 
     def __init__(self, workload: str, zone: str, instance: str, sink: Sink[Outcome]) -> None:
@@ -54,6 +53,6 @@ class WorkerOutcomes:
 
 
 def get_status(event: AttemptEvent) -> int | None:
-    """What a server would have answered; None: nothing that says anything about its zone."""
+    """Return the HTTP status of a server with this result, or None if the event says nothing about the zone."""
     status = _STATUS.get(event.result)
     return 400 if status == 500 and event.error in _FAULTS_OF_SENDERS else status

@@ -1,7 +1,7 @@
-"""How a queue treats its tenants and its messages: frozen values, kept with the queue itself. Pure."""
+"""The limits of tenants and the policy of a queue: frozen values that are stored with the queue. Pure."""
 
 from enum import StrEnum
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 import msgspec
 
@@ -10,23 +10,24 @@ from holdfast.queue.message import MAX_DURATION
 
 _MAX_COUNT = 1 << 40
 _RATE_RANGE = (1e-6, 1e6)
-"""Per second: one in twelve days, to more than any backend takes, and than times are exact enough for."""
+"""Messages per second: from one in twelve days, to more than any backend accepts or its times can resolve."""
 _BURSTS = {
     "rate": ("burst", 10.0),
     "max_rate": ("max_burst", 10.0),
-    # More would come in bursts, less would need too many looks.
+    # More seconds would release messages in bursts, fewer would need too many polls.
     "run_rate": ("run_burst", 0.1),
 }
+"""The name of each rate's burst, and the seconds of the rate that it defaults to."""
 _MAX_SHARES = 0.9
 MAX_DIFFERENCES = 10
-"""Differences that are named: settings may have thousands of tenants."""
+"""Maximum differences that a message lists: settings may have thousands of tenants."""
 _OPTIONAL = ("spill_above", "max_backlog", "ttl")
 _INTEGER_RANGES: dict[str, tuple[int, int]] = {
     "lanes": (1, 4096),
     "hand": (0, 64),
     "spill_above": (0, _MAX_COUNT),
     "max_backlog": (1, _MAX_COUNT),
-    "attempts": (1, 1000),
+    "max_attempts": (1, 1000),
 }
 _NUMBER_RANGES: dict[str, tuple[float, float]] = {
     "drain_rate": (1e-6, 1e12),
@@ -53,34 +54,41 @@ def _require(
 
 
 class OverMaxRate(StrEnum):
-    """What becomes of a message beyond a tenant's `max_rate`."""
+    """What happens to a message above a tenant's `max_rate`."""
 
     REJECT = "reject"
     DELAY = "delay"
-    """It is kept, and may be handled when the rate allows it."""
+    """Store the message, and deliver it when the rate allows."""
+
+
+class RateLimit(NamedTuple):
+    """A rate in messages per second, and the messages that may come together: see `rules/bucket.py`."""
+
+    rate: float
+    burst: float
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """What one tenant may do, across all producers and workers. None: as much as it likes."""
+    """The limits of one tenant, across all producers and workers. None means unlimited."""
 
     rate: float | None = None
-    """Messages per second beside everybody else's. What is more is spilled: it waits apart, until there is room."""
+    """Messages per second placed in the shared lanes. Messages above it are spilled to the tenant's overflow lane."""
     burst: float | None = None
-    """Messages at once within `rate`; None: those of ten seconds."""
+    """Messages that may come together within `rate`. None means those of ten seconds."""
     max_rate: float | None = None
-    """Messages per second that are accepted at all."""
+    """Messages per second that are accepted."""
     max_burst: float | None = None
-    """Messages at once within `max_rate`; None: those of ten seconds."""
+    """Messages that may come together within `max_rate`. None means those of ten seconds."""
     over_max_rate: OverMaxRate = OverMaxRate.REJECT
-    """What becomes of what exceeds `max_rate`."""
+    """What happens to messages above `max_rate`."""
     run_rate: float | None = None
-    """Messages per second that are handed to workers, of which ever so many are waiting."""
+    """Messages per second leased to workers, however large the backlog."""
     run_burst: float | None = None
-    """Messages at once within `run_rate`; None: those of a tenth of a second."""
+    """Messages that may be leased together within `run_rate`. None means those of a tenth of a second."""
     concurrency: int | None = None
-    """Messages that workers may hold at the same time."""
+    """Messages that may be leased at the same time."""
     max_backlog: int | None = None
-    """Messages that may wait, due or not, before more are refused; None: the queue's. Pressure begins at a tenth."""
+    """Waiting messages, due or not, at which more are refused. None means the queue's. Pressure begins at a tenth."""
 
     def __post_init__(self) -> None:
         for name, (burst, _) in _BURSTS.items():
@@ -92,48 +100,48 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
             raise InvalidValue(f"limit over_max_rate {self.over_max_rate!r}: expected {' or '.join(OverMaxRate)}")
         msgspec.structs.force_setattr(self, "over_max_rate", OverMaxRate(self.over_max_rate))
 
-    def bucket(self, name: Literal["rate", "max_rate", "run_rate"]) -> tuple[float, float] | None:
-        """The rate and burst of one of the rates; None: it has no limit."""
+    def bucket(self, name: Literal["rate", "max_rate", "run_rate"]) -> RateLimit | None:
+        """Return one of the rates with its burst, or None if it is unlimited."""
         rate: float | None = getattr(self, name)
         if rate is None:
             return None
         burst_name, seconds = _BURSTS[name]
         burst: float | None = getattr(self, burst_name)
-        return rate, max(1.0, rate * seconds) if burst is None else burst
+        return RateLimit(rate, max(1.0, rate * seconds) if burst is None else burst)
 
 
 class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Everything about one queue that its producers and workers must agree on; it is kept where the messages are."""
+    """The settings of a queue that its producers and workers share. Stored with the messages."""
 
     lanes: int = 128
-    """Lanes that tenants share. Ten noisy tenants fill at most 40 of them, and so all four lanes of 0.5 % of others."""
+    """Number of shared lanes. Ten noisy tenants fill at most 40: all four lanes of only 0.5 % of the other tenants."""
     hand: int = 4
-    """Lanes of each tenant: a message goes to the least deep of them. 0: a lane of its own for each tenant."""
+    """Lanes dealt to each tenant. A message goes to the least loaded of them. 0 means one lane for each tenant."""
     limits: Limits = Limits()
-    """What tenants may do that have no limits of their own."""
+    """The limits of tenants without limits of their own."""
     spill_above: int | None = 1000
-    """Waiting messages of a tenant beyond which it spills: what it sends then waits apart, until there is room. As many
-    again in every `fresh_for` have their turns as others' have, in a lane of its own: what is fresh comes soon."""
+    """Waiting messages of a tenant above which more are spilled to its overflow lane. In every `fresh_for` seconds, up
+    to this number go to the tenant's own lane instead, which is served like a shared one: fresh messages come soon."""
     max_backlog: int | None = 1_000_000
-    """Waiting messages of a tenant, due or not, at which more are refused; None: never, as accepting is the point."""
+    """Waiting messages of a tenant, due or not, at which further ones are refused. None means never."""
     drain_rate: float = 1000.0
-    """Messages per second that a tenant may still send when backpressure begins; the limit falls to 0 from there."""
+    """Messages per second that a tenant may send when backpressure begins; falls to 0 as it nears `max_backlog`."""
     fresh_for: float = 60.0
-    """Seconds for which a message comes before those that are older."""
+    """Seconds for which a message is fresh, and is leased before backlog messages."""
     backlog_share: float = 0.1
-    """The share of turns that older messages get while there are fresh ones; 0: none."""
+    """Share of leases for backlog messages while fresh ones wait; 0 for none."""
     low_priority_share: float = 0.1
-    """The share of turns that less urgent messages get while there are more urgent ones."""
+    """Share of leases for less urgent messages while more urgent ones wait."""
     spill_share: float = 0.1
-    """The share of turns that spilled messages get while there are others."""
+    """Share of leases for spilled messages while others wait."""
     ttl: float | None = None
-    """Seconds after which messages are worth nothing, and dropped; None: never."""
-    attempts: int = 5
+    """Time to live of messages in seconds: older ones are dropped. None means no limit."""
+    max_attempts: int = 5
     """Deliveries after which a message that still fails is buried."""
     lease: float = 30.0
-    """Seconds after which a message is delivered again, if the worker that holds it is not heard of."""
+    """Seconds after which a leased message is delivered again, unless its worker settles it or extends the lease."""
     dedupe_for: float = 300.0
-    """Seconds for which a deduplication key is remembered; 5 minutes, as in SQS."""
+    """Seconds for which a deduplication key is stored: 5 minutes, as in SQS."""
 
     def __post_init__(self) -> None:
         for name, expected in (*_INTEGER_RANGES.items(), *_NUMBER_RANGES.items()):
@@ -149,33 +157,33 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
         if shares > _MAX_SHARES + 1e-9:
             raise InvalidValue(
                 f"queue backlog_share, low_priority_share and spill_share {shares:g} together: "
-                f"expected at most {_MAX_SHARES:g}, so that fresh and urgent messages have turns, too"
+                f"expected at most {_MAX_SHARES:g}, so that fresh and urgent messages are leased, too"
             )
 
 
-def decode_policy(kept: bytes) -> QueuePolicy:
-    """Return a kept policy, without what a newer release has added. Raise EngineMismatch for one of no use here."""
-    return _decode(kept, QueuePolicy)
+def decode_policy(stored: bytes) -> QueuePolicy:
+    """Return a stored policy, without fields of a newer release. Raise EngineMismatch if it cannot be read."""
+    return _decode(stored, QueuePolicy)
 
 
-def decode_limits(kept: bytes) -> Limits:
-    """The limits of a tenant as they are kept, in the same way."""
-    return _decode(kept, Limits)
+def decode_limits(stored: bytes) -> Limits:
+    """Return stored limits, without fields of a newer release. Raise EngineMismatch if they cannot be read."""
+    return _decode(stored, Limits)
 
 
 _Kind = TypeVar("_Kind", Limits, QueuePolicy)
 
 
-def _decode(kept: bytes, kind: type[_Kind]) -> _Kind:
+def _decode(stored: bytes, kind: type[_Kind]) -> _Kind:
     try:
-        values = _keep_known(msgspec.json.decode(kept, type=dict[str, Any]), kind)
+        values = _keep_known(msgspec.json.decode(stored, type=dict[str, Any]), kind)
         if kind is QueuePolicy and isinstance(values.get("limits"), dict):
             values["limits"] = _keep_known(values["limits"], Limits)
         return msgspec.convert(values, kind)
     except msgspec.MsgspecError as error:
         raise EngineMismatch(
-            f"a queue has a {kind.__name__} that this release of Holdfast cannot go by: {error}; a newer one wrote it: "
-            "upgrade this process"
+            f"a queue has a stored {kind.__name__} that this release of Holdfast cannot read: {error}; a newer release "
+            "wrote it: upgrade this process"
         ) from error
 
 
@@ -183,9 +191,9 @@ def _keep_known(values: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str,
     return {name: value for name, value in values.items() if name in kind.__struct_fields__}
 
 
-def list_differences(kept: msgspec.Struct, wanted: msgspec.Struct, whose: str = "") -> list[str]:
-    """Each value that differs, such as `limits.rate is 5 and not none`."""
-    here = _flatten(kept)
+def list_differences(stored: msgspec.Struct, wanted: msgspec.Struct, whose: str = "") -> list[str]:
+    """Return a text for each value that differs, such as `limits.rate is 5 and not none`."""
+    here = _flatten(stored)
     return [
         f"{name}{whose} is {format_value(here[name])} and not {format_value(value)}"
         for name, value in _flatten(wanted).items()
@@ -194,13 +202,13 @@ def list_differences(kept: msgspec.Struct, wanted: msgspec.Struct, whose: str = 
 
 
 def format_differences(differing: list[str]) -> str:
-    """The first of them, and how many more there are."""
+    """Return the first `MAX_DIFFERENCES` texts, and the number of further ones."""
     more = f" and {len(differing) - MAX_DIFFERENCES} more" if len(differing) > MAX_DIFFERENCES else ""
     return f"{', '.join(differing[:MAX_DIFFERENCES])}{more}"
 
 
 def _flatten(rules: msgspec.Struct) -> dict[str, object]:
-    """Each value by its name in the settings."""
+    """Return each value by its name in the settings."""
     found: dict[str, object] = {}
     for name, value in msgspec.structs.asdict(rules).items():
         inner = (
@@ -213,5 +221,5 @@ def _flatten(rules: msgspec.Struct) -> dict[str, object]:
 
 
 def format_value(value: object) -> str:
-    """Return a limit or an option of a policy for people."""
+    """Return the text of a limit or a policy value for people."""
     return "none" if value is None else f"{value:.12g}" if isinstance(value, float) else str(value)

@@ -1,4 +1,4 @@
-"""A queue, and a topic, as producers and handlers see them. Start reading at `Queue`."""
+"""`Queue` and `Topic`, for programs that send and handle messages. Start reading at `Queue`."""
 
 import logging
 import threading
@@ -42,13 +42,12 @@ log = logging.getLogger(__name__)
 class Queue:
     """A named queue for the work of many tenants.
 
-    `backend` is an address, such as `sqlite:work.sqlite` (see `open_backend`), or a backend. An address is opened when
-    it is first needed, and again in a forked child; a backend that was passed is left open by `close`. A queue that
-    does not exist yet is made, with `policy`; one that exists keeps the policy it has, and a warning says what differs.
-    Thread-safe.
+    `backend` is a backend, or an address such as `sqlite:work.sqlite` (see `open_backend`). An address is opened on
+    first use, and again in a forked child. `close` leaves a passed backend open. A queue that does not exist is created
+    with `policy`. An existing queue keeps its policy, and a warning lists the differences. Thread-safe.
 
-    A message takes along the trace and the deadline that hold where it is sent (see `holdfast.calls`); send it within
-    `with detached()` if it is to be handled however late it is.
+    A message carries the trace and the deadline of the code that sends it (see `holdfast.calls`). To have it handled
+    regardless of that deadline, send it within `with detached()`.
     """
 
     def __init__(
@@ -57,29 +56,29 @@ class Queue:
         self.name = check_queue_name(name)
         self.jobs: dict[str, Job[..., Any]] = {}
         self.handler: Handler | None = None
-        """What handles messages that call no job."""
+        """The function that handles messages that call no job."""
         self.handler_options = HandlerOptions()
         self._clock = clock or SystemClock()
-        # The caller's own or none: a backend with a server goes by its time then, not by that of each machine.
+        # Not `self._clock`: without a clock from the caller, a backend with a server uses the server's time.
         self._lazy_backend = LazyBackend(backend, clock, lambda opened: self._make(opened, policy))
 
     @property
     def backend(self) -> Backend:
-        """What keeps its messages; opened when it is first asked for."""
+        """The backend of the queue. Opened on first use."""
         return self._lazy_backend.get()
 
     @property
     def policy(self) -> QueuePolicy:
-        """What its producers and workers agree on now."""
+        """The policy that producers and workers share now, read from the backend."""
         return self.backend.change(self.name, QueueChange(), create=True)
 
     @property
     def address(self) -> str:
-        """Where its messages are, for people: no password in it."""
+        """The address of the backend for people, without a password."""
         return self._lazy_backend.address
 
     def open(self) -> None:
-        """Open it now, so that what is wrong with its address is known now. May be repeated."""
+        """Open the backend now, so that an invalid address fails here. May be repeated."""
         self._lazy_backend.get()
 
     def send(
@@ -93,10 +92,10 @@ class Queue:
         key: str | None = None,
         ttl: float | None = None,
     ) -> SentMessage:
-        """Send one message; when it returns, the message is kept. What the options mean, `OutgoingMessage` says.
+        """Send one message. It is stored when this returns. `OutgoingMessage` describes the options.
 
-        Raises Backpressure when the tenant has sent too much. After OutcomeUnknown it may have been kept or not: send
-        it again with the same `key`, and it is kept once.
+        Raise Backpressure if the tenant exceeds a limit. After OutcomeUnknown the message may have been stored: send it
+        again with the same `key`, and it is stored once.
         """
         return self.send_one(
             OutgoingMessage(tenant=tenant, body=body, priority=priority, delay=delay, group=group, key=key, ttl=ttl)
@@ -113,30 +112,30 @@ class Queue:
         key: str | None = None,
         ttl: float | None = None,
     ) -> SentMessage:
-        """The same, without blocking the event loop."""
+        """Send one message as `send` does, without blocking the event loop."""
         return await self.send_one_async(
             OutgoingMessage(tenant=tenant, body=body, priority=priority, delay=delay, group=group, key=key, ttl=ttl)
         )
 
     def send_many(self, messages: Sequence[OutgoingMessage]) -> Sequence[SentMessage | RefusedMessage]:
-        """Send messages in one step: far faster than one by one. Raises InvalidValue for what the backend cannot do."""
+        """Send messages in one transaction, far faster than singly. Raise InvalidValue for unsupported options."""
         backend = self.backend
         require_support(backend, messages)
         return backend.send(self.name, add_trace_and_deadline(messages, self._clock))
 
     async def send_many_async(self, messages: Sequence[OutgoingMessage]) -> Sequence[SentMessage | RefusedMessage]:
-        """The same, without blocking the event loop."""
+        """Send messages as `send_many` does, without blocking the event loop."""
         return await _run_in_thread(self.send_many, messages)
 
     def send_one(self, message: OutgoingMessage) -> SentMessage:
-        """Send one message. Raises Backpressure when its tenant has sent too much."""
+        """Send one message. Raise Backpressure if its tenant exceeds a limit."""
         [result] = self.send_many([message])
         if isinstance(result, RefusedMessage):
             raise build_backpressure(self.name, result)
         return result
 
     async def send_one_async(self, message: OutgoingMessage) -> SentMessage:
-        """The same, without blocking the event loop."""
+        """Send one message as `send_one` does, without blocking the event loop."""
         return await _run_in_thread(self.send_one, message)
 
     @overload
@@ -150,7 +149,7 @@ class Queue:
         *,
         name: str | None = None,
         timeout: float | None = None,
-        attempts: int | None = None,
+        max_attempts: int | None = None,
         backoff: Backoff = DEFAULT_BACKOFF,
     ) -> Callable[[Callable[Parameters, Result]], Job[Parameters, Result]]: ...
 
@@ -161,42 +160,62 @@ class Queue:
         *,
         name: str | None = None,
         timeout: float | None = None,
-        attempts: int | None = None,
+        max_attempts: int | None = None,
         backoff: Backoff = DEFAULT_BACKOFF,
     ) -> Any:
-        """Make a function, synchronous or not, one that can be sent: `@queue.job`.
+        """Register a function, synchronous or asynchronous, as a job of this queue: `@queue.job`.
 
-        `name` is what its messages call it by, else the function's own; `HandlerOptions` describes the other options.
+        `name` identifies the job in its messages; default: the function's name. `HandlerOptions` describes the others.
         """
-        options = HandlerOptions(timeout=timeout, attempts=attempts, backoff=backoff)
+        options = HandlerOptions(timeout=timeout, max_attempts=max_attempts, backoff=backoff)
 
         def decorate(function: Callable[..., Any]) -> Job[..., Any]:
             require_no_generator(function)
             called = name or get_function_name(function)
             if called in self.jobs:
-                raise InvalidValue(f"queue {self.name} has a job {called} already: give one of them another name")
+                raise InvalidValue(f"queue {self.name} already has a job {called}: give one of them another name")
             self.jobs[called] = job = Job(self, function, called, options)
             return job
 
         return decorate if function is None else decorate(function)
 
-    def handle(
-        self, *, timeout: float | None = None, attempts: int | None = None, backoff: Backoff = DEFAULT_BACKOFF
-    ) -> Callable[[HandlerFunction], HandlerFunction]:
-        """Make a function the handler of messages that call no job: `@queue.handle()`. It gets a Delivery."""
-        options = HandlerOptions(timeout=timeout, attempts=attempts, backoff=backoff)
+    @overload
+    def handle(self, function: HandlerFunction, /) -> HandlerFunction: ...
 
-        def decorate(function: HandlerFunction) -> HandlerFunction:
+    @overload
+    def handle(
+        self,
+        function: None = None,
+        /,
+        *,
+        timeout: float | None = None,
+        max_attempts: int | None = None,
+        backoff: Backoff = DEFAULT_BACKOFF,
+    ) -> Callable[[HandlerFunction], HandlerFunction]: ...
+
+    def handle(
+        self,
+        function: Handler | None = None,
+        /,
+        *,
+        timeout: float | None = None,
+        max_attempts: int | None = None,
+        backoff: Backoff = DEFAULT_BACKOFF,
+    ) -> Any:
+        """Register the handler of messages that call no job: `@queue.handle`. It gets the Delivery."""
+        options = HandlerOptions(timeout=timeout, max_attempts=max_attempts, backoff=backoff)
+
+        def decorate(function: Handler) -> Handler:
             require_no_generator(function)
             if self.handler is not None:
-                raise InvalidValue(f"queue {self.name} has a handler already: one queue has one")
+                raise InvalidValue(f"queue {self.name} already has a handler: a queue has at most one")
             self.handler, self.handler_options = function, options
             return function
 
-        return decorate
+        return decorate if function is None else decorate(function)
 
     def close(self) -> None:
-        """Close what was opened; stop its workers before. May be repeated. Used later, it is opened again."""
+        """Close the backend if the queue opened it; stop workers first. May be repeated. Later use opens it again."""
         self._lazy_backend.close()
 
     def __enter__(self) -> Self:
@@ -206,26 +225,26 @@ class Queue:
         self.close()
 
     def _make(self, backend: Backend, policy: QueuePolicy | None) -> None:
-        kept = backend.change(self.name, QueueChange(policy=policy), create=True)
-        if policy is not None and kept != policy:
+        stored = backend.change(self.name, QueueChange(policy=policy), create=True)
+        if policy is not None and stored != policy:
             log.warning(
-                "queue %s exists, and is not as this program has it: %s. A program's policy is what a queue begins "
-                "with: change it with `holdfast queue limits`, `holdfast queue resize` or over HTTP, or change the "
-                "program",
+                "queue %s already exists with a different policy: %s. The policy in a program applies only when the "
+                "queue is created: change it with `holdfast queue limits`, `holdfast queue resize` or over HTTP, or "
+                "change the program",
                 self.name,
-                format_differences(list_differences(kept, policy)),
+                format_differences(list_differences(stored, policy)),
             )
 
 
 async def _run_in_thread(function: Callable[[Argument], Result], argument: Argument) -> Result:
-    import asyncio  # for programs that have an event loop
+    import asyncio  # only programs with an event loop need it
 
     return await asyncio.to_thread(function, argument)
 
 
 def build_backpressure(queue: str, result: RefusedMessage) -> Backpressure:
-    """The error for a message that was not kept."""
-    why = "has sent more than its max_rate" if result.reason is RefusalReason.RATE else "has too much waiting"
+    """Return the error for a refused message."""
+    why = "exceeds its max_rate" if result.reason is RefusalReason.RATE else "has too many messages waiting"
     return Backpressure(
         f"queue {queue}: tenant {result.tenant} {why}; try again in {result.retry_after:.3f} s", result.retry_after
     )
@@ -234,7 +253,7 @@ def build_backpressure(queue: str, result: RefusedMessage) -> Backpressure:
 class Topic:
     """A name under which messages are sent to every queue that subscribes to it.
 
-    `backend` is the address, or the backend, of these queues: all of them are in one place. Thread-safe.
+    `backend` is the address or the backend of these queues: all of them share it. Thread-safe.
     """
 
     def __init__(self, name: str, backend: Backend | str, *, clock: Clock | None = None) -> None:
@@ -243,7 +262,7 @@ class Topic:
         self._lazy_backend = LazyBackend(backend, clock)
 
     def subscribe(self, queue: Queue) -> None:
-        """Let a queue have what is published from now on. Raises NotFound for one that is kept elsewhere."""
+        """Deliver messages published from now on to `queue`. Raise NotFound for a queue of another backend."""
         queue.open()
         self._backend().change(queue.name, QueueChange(subscribe=[self.name]))
 
@@ -253,13 +272,13 @@ class Topic:
         self._backend().change(queue.name, QueueChange(unsubscribe=[self.name]))
 
     def publish(self, messages: Sequence[OutgoingMessage]) -> Sequence[SentMessage | RefusedMessage]:
-        """Send messages to all subscribers in one step; return for each message what became of it in every queue."""
+        """Send messages to all subscribers in one transaction. Return a result for each message in every queue."""
         backend = self._backend()
         require_support(backend, messages)
         return backend.send(self.name, add_trace_and_deadline(messages, self._clock), is_topic=True)
 
     async def publish_async(self, messages: Sequence[OutgoingMessage]) -> Sequence[SentMessage | RefusedMessage]:
-        """The same, without blocking the event loop."""
+        """Publish messages as `publish` does, without blocking the event loop."""
         return await _run_in_thread(self.publish, messages)
 
     def close(self) -> None:
@@ -278,10 +297,10 @@ class Topic:
 
 
 class LazyBackend:
-    """An address that is opened when it is first needed, and again in a forked child; or a backend, left as it is.
+    """A backend that is opened from its address on first use and again in a forked child, or a backend as passed.
 
-    Thread-safe. Without a clock it goes by the time of the server, where there is one. `prepare` is called with what
-    was opened, or given, before anybody gets it.
+    Thread-safe. Without a clock it uses the time of the server, if there is one. `prepare` is called with the backend
+    before `get` first returns it.
     """
 
     def __init__(
@@ -296,7 +315,7 @@ class LazyBackend:
         register_after_fork(self)
 
     def get(self) -> Backend:
-        """Return the backend, opened now if it is not open."""
+        """Return the backend, and open it first if necessary."""
         opened = self._opened
         if opened is not None:
             return opened
@@ -314,17 +333,18 @@ class LazyBackend:
         )
 
     def close(self) -> None:
-        """Close what was opened. May be repeated; `get` opens it again."""
+        """Close the backend if it was opened here. May be repeated; `get` opens it again."""
         with self._lock:
             backend, self._opened = self._opened, None
         if backend is not None and isinstance(self._backend, str):
             backend.close()
 
     def reset_after_fork(self) -> None:
-        """Have a lock that nobody holds, and no backend, in the child of a fork."""
+        """Start with an unlocked lock and no open backend, in the child of a fork."""
         self._lock = threading.Lock()
         if self._opened is not None:
-            self._inherited.append(self._opened)  # the parent's: not to be closed here, and so not to be forgotten
+            # It is the parent's: a reference keeps it from being closed when it is collected.
+            self._inherited.append(self._opened)
             self._opened = None
 
     def _open(self) -> Backend:
@@ -341,11 +361,11 @@ class LazyBackend:
 
 
 class HandlerScope(Scope, eq=False):
-    """The bounds of a handler: they hold for the calls that it makes, and not for the messages that it sends."""
+    """The scope of a handler. Its deadline applies to calls that the handler makes, not to messages that it sends."""
 
 
 def add_trace_and_deadline(messages: Sequence[OutgoingMessage], clock: Clock) -> Sequence[OutgoingMessage]:
-    """The messages with the trace and the deadline that hold here, where they have none of their own."""
+    """Return the messages with the current trace and deadline, where they have none of their own."""
     scope = current_scope()
     if scope is None:
         return messages

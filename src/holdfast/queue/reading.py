@@ -1,8 +1,8 @@
-"""What alarms are decided by: a look at a queue, and what its workers did since the one before. Pure.
+"""Compute the values of alarms from a snapshot of a queue and from the polls of its workers. Pure.
 
-Whether new work is late is not told by how old messages are that are handed out: what is old, and the excess of noisy
-tenants, waits by design while everybody else is served at once. So what counts is how long messages wait that are
-fresh and not spilled, and one tenant is left out of it: whoever waits the most.
+The age of all leased messages does not tell whether new work is late: backlog messages and spilled messages of noisy
+tenants wait by design, while all other messages are served immediately. The alarm therefore uses the wait of fresh,
+unspilled messages, without those of the tenant that waits longest.
 """
 
 from collections import deque
@@ -16,32 +16,32 @@ from holdfast.queue.alarms import AlarmKind, QueueReading
 from holdfast.queue.backend import QueueSnapshot, Totals
 from holdfast.queue.depth import compute_age, compute_delivery_age, is_first_attempt
 from holdfast.queue.events import PollEvent
-from holdfast.queue.message import Delivery
+from holdfast.queue.message import Delivery, is_spill_lane
 from holdfast.queue.policy import QueuePolicy
 from holdfast.queue.rules.placement import get_priority, is_own_lane
 
 QUANTILE = 0.9
-"""The share of first attempts whose age is told: what a tenth exceeds is trouble, one message that was stuck is not."""
+"""The quantile of first attempts' ages that is reported: a tenth above it is a problem, one stuck message is not."""
 NEARLY_ALL = 0.9
-"""The share of what is wrong that one tenant must have to be named."""
+"""The share of a value that one tenant must cause to be named."""
 AGING = 0.5
-"""The share of the time for which messages are fresh: if a tenth waits as long as that, others get old meanwhile."""
+"""The share of `fresh_for`: if a tenth of the fresh messages wait that long, others become backlog meanwhile."""
 MAX_LATE_TENANTS = 20
-"""Tenants that are told apart when it is asked who waited long."""
+"""Tenants counted separately to find one that waited long."""
 TENANT_BUCKETS = 256
-"""Tenants are told apart by so many values of a hash: who shares one with a noisy tenant is left out together with it,
-which does not matter among many, and hardly ever happens among few."""
-LOOKS_KEPT = 6
-"""Looks that are judged together, a minute: who is the only one to send for that long is not noisy, but alone."""
+"""Number of hash buckets of tenants. A tenant that shares a bucket with a noisy tenant is left out together with it:
+negligible among many tenants, and rare among few."""
+READINGS_MERGED = 6
+"""Readings that are judged together, a minute: a tenant alone for that long is not noisy, but the only one."""
 
 
 WaitsByTenant = dict[int, Histogram]
-"""How long messages of tenants have waited, by the hash of the tenants' names."""
+"""Waits of messages, in seconds, by the hash bucket of their tenants."""
 
 
 @dataclass(slots=True)
 class FirstAttempts:
-    """The first attempts since a look."""
+    """The first attempts between two readings."""
 
     fresh: WaitsByTenant = field(default_factory=dict)
     spilled: WaitsByTenant = field(default_factory=dict)
@@ -51,46 +51,47 @@ class FirstAttempts:
     def add(self, delivery: Delivery, age: float, *, is_fresh: bool) -> None:
         number = crc32(delivery.tenant.encode(errors="surrogatepass")) % TENANT_BUCKETS
         self.tenants.add(number)
-        if delivery.lane < 0:
+        is_spilled = is_spill_lane(delivery.lane)
+        if is_spilled:
             self.spilled.setdefault(number, Histogram()).add(age)
         elif is_fresh:
             self.fresh.setdefault(number, Histogram()).add(age)
-        self.has_reserve |= delivery.lane < 0 or not is_fresh
+        self.has_reserve |= is_spilled or not is_fresh
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkSummary:
-    """What workers did lately."""
+    """The recent activity of workers."""
 
     polls: int = 0
     empty: int = 0
     first_attempt_age: float | None = None
-    """Seconds that nine of ten fresh messages did not exceed when they were handed out for the first time, without
-    those of the tenant that waited the most; None: there were none."""
+    """90th percentile of the seconds that fresh messages waited for their first lease, without those of the tenant that
+    waited longest; None if there were none."""
     spilled_age: float | None = None
-    """The same for what is spilled, if most tenants have some of it; None: it is the business of a few."""
+    """90th percentile for spilled messages if most tenants have some; None if only a few tenants do."""
     has_reserve: bool = False
-    """Whether something was handed out that comes after all that is fresh."""
+    """Whether spilled or backlog messages were leased, which come after all fresh ones."""
     late_tenant: str | None = None
-    """Who had nearly all of those that were late, if one tenant had."""
+    """The tenant with nearly all late messages, if there is one."""
     has_seen_polls: bool = False
-    """Whether any poll was heard of, now or before: else workers may well do much, and nobody tells."""
+    """Whether any poll was ever reported. If not, workers may be active without reporting to this watcher."""
 
 
 class PollCollector:
-    """Collects polls until they are looked at, in little room however many there are. Not thread-safe."""
+    """Collects polls until the next reading, in bounded memory. Not thread-safe."""
 
     def __init__(self, late_from: float | None) -> None:
         self._late_from = late_from
         self._has_seen_polls = False
-        self._looks: deque[FirstAttempts] = deque(maxlen=LOOKS_KEPT)
+        self._intervals: deque[FirstAttempts] = deque(maxlen=READINGS_MERGED)
         self.fresh_for = QueuePolicy().fresh_for
         """Seconds for which messages of this queue are fresh."""
         self._begin()
 
     def _begin(self) -> None:
         self._polls = self._empty = 0
-        self._looks.append(FirstAttempts())
+        self._intervals.append(FirstAttempts())
         self._late = FrequencySketch(MAX_LATE_TENANTS)
 
     def add(self, event: PollEvent) -> None:
@@ -100,50 +101,50 @@ class PollCollector:
         for delivery in event.result.deliveries:
             if is_first_attempt(delivery):
                 age = compute_delivery_age(delivery, event.at)
-                # What was fresh when it was handed out may be old when that is told.
+                # Tolerance: a message that was fresh when it was leased may have aged until the event was emitted.
                 is_fresh = not self.fresh_for or age < 1.1 * self.fresh_for + 1.0
-                self._looks[-1].add(delivery, age, is_fresh=is_fresh)
+                self._intervals[-1].add(delivery, age, is_fresh=is_fresh)
                 if self._late_from is not None and age >= self._late_from:
                     self._late.add(delivery.tenant)
 
     def take(self) -> WorkSummary:
-        """What there was since the last time, and shortly before."""
+        """Return the polls since the last call, with the first attempts of the last `READINGS_MERGED` intervals."""
         work = WorkSummary(
             polls=self._polls,
             empty=self._empty,
             late_tenant=find_main_tenant(self._late.counts, self._late.total),
             has_seen_polls=self._has_seen_polls,
         )
-        if self._looks[-1].tenants:
-            fresh = _merge(look.fresh for look in self._looks)
-            spilled = _merge(look.spilled for look in self._looks)
-            tenants = len(set().union(*(look.tenants for look in self._looks)))
+        if self._intervals[-1].tenants:
+            fresh = _merge(interval.fresh for interval in self._intervals)
+            spilled = _merge(interval.spilled for interval in self._intervals)
+            tenants = len(set().union(*(interval.tenants for interval in self._intervals)))
             work = replace(
                 work,
                 first_attempt_age=_without_worst(fresh, is_alone=tenants == 1),
                 spilled_age=_compute_quantile(spilled.values()) if 2 * len(spilled) > tenants else None,
-                has_reserve=any(look.has_reserve for look in self._looks),
+                has_reserve=any(interval.has_reserve for interval in self._intervals),
             )
         self._begin()
         return work
 
 
-def _merge(crowds: Iterable[WaitsByTenant]) -> WaitsByTenant:
+def _merge(intervals: Iterable[WaitsByTenant]) -> WaitsByTenant:
     merged: WaitsByTenant = {}
-    for crowd in crowds:
-        for number, waits in crowd.items():
+    for interval in intervals:
+        for number, waits in interval.items():
             merged.setdefault(number, Histogram()).merge(waits)
     return merged
 
 
-def _without_worst(crowd: WaitsByTenant, *, is_alone: bool) -> float | None:
-    """Return how long all tenants wait but one, which may be noisy; unless it is the only one there is."""
-    worst = max(crowd, key=lambda number: crowd[number].sum, default=None)
-    return _compute_quantile(waits for number, waits in crowd.items() if is_alone or number != worst)
+def _without_worst(tenants: WaitsByTenant, *, is_alone: bool) -> float | None:
+    """Return the wait of all tenants but the one that waits longest and may be noisy, unless it is the only one."""
+    worst = max(tenants, key=lambda number: tenants[number].sum, default=None)
+    return _compute_quantile(waits for number, waits in tenants.items() if is_alone or number != worst)
 
 
 def _compute_quantile(several: Iterable[Histogram]) -> float | None:
-    """Return what nine of ten did not exceed; None: there are none."""
+    """Return the 90th percentile of all waits, or None if there are none."""
     merged = Histogram()
     for waits in several:
         merged.merge(waits)
@@ -151,7 +152,7 @@ def _compute_quantile(several: Iterable[Histogram]) -> float | None:
 
 
 def build_reading(snapshot: QueueSnapshot, work: WorkSummary, before: Totals | None = None) -> QueueReading:
-    """What both say about everything that there are alarms on; `before` is how the queue was at the last look."""
+    """Combine a snapshot and worker activity into alarm values. `before` are the totals at the previous reading."""
     totals = snapshot.totals
     values: dict[AlarmKind, float] = {
         AlarmKind.DEAD_LETTERS: totals.dead,
@@ -180,33 +181,32 @@ def build_reading(snapshot: QueueSnapshot, work: WorkSummary, before: Totals | N
 
 
 def _measure_wait(snapshot: QueueSnapshot, work: WorkSummary, before: Totals | None) -> float:
-    """How long new work waits, by what workers tell."""
+    """Return the seconds that new work waits, as workers report it."""
     totals, age, fresh_for = snapshot.totals, work.first_attempt_age, snapshot.policy.fresh_for
     waited = compute_age(snapshot, totals.oldest_ready_since) or 0.0
     if age is None:
-        # What is fresh comes first: if others had their turn, none of it was there. Else nobody is at work on anything.
+        # Fresh messages come first. If others were leased, no fresh one was waiting; otherwise no worker is active.
         age = 0.0 if work.has_reserve else waited
     elif fresh_for and age >= AGING * fresh_for:
-        # Only what is not old yet is handed out as fresh: what waits since then tells how late it is.
+        # Messages that have become backlog are missing in `age`, so use the oldest waiting message as well.
         age = max(age, waited)
-    # Where most tenants have excess it is not theirs, but too much for the workers; unless they are catching up.
+    # If most tenants have spilled messages, no tenant is noisy but the workers are too slow, unless they catch up.
     is_behind = totals.spilled > 0 and before is not None and totals.waiting >= before.waiting
     return max(age, work.spilled_age or 0.0) if is_behind else age
 
 
 def _estimate_wait(snapshot: QueueSnapshot, before: Totals | None) -> float:
-    """How long new work waits where nobody tells: as long as the oldest that waits, without what a noisy tenant has."""
+    """Return the seconds that new work waits, if no worker reports: the oldest wait that no single tenant causes."""
     now = snapshot.totals
     is_moving = before is not None and any(
         getattr(now, name) != getattr(before, name) for name in ("ready", "leased", "oldest_since")
     )
-    if not is_moving or not now.spilled:  # nobody is at work, or nobody is noisy
+    if not is_moving or not now.spilled:  # no worker is active, or no tenant is noisy
         return compute_age(snapshot, now.oldest_ready_since) or 0.0
-    # A tenant has so many lanes of each priority, and one for itself: what is old in others as well is not the excess
-    # of one.
+    # One tenant can fill `hand` lanes of each priority and one own lane. Age in more lanes is not caused by one tenant.
     lanes: dict[tuple[int, bool], list[float]] = {}
     for lane in snapshot.lanes:
-        if lane.lane >= 0 and lane.oldest_since is not None:
+        if not lane.is_spilled and lane.oldest_since is not None:
             kind = (get_priority(lane.lane), is_own_lane(lane.lane))
             lanes.setdefault(kind, []).append(compute_age(snapshot, lane.oldest_since) or 0.0)
     late = [sorted(ages, reverse=True)[1 if own else snapshot.policy.hand :] for (_, own), ages in lanes.items()]
@@ -214,6 +214,6 @@ def _estimate_wait(snapshot: QueueSnapshot, before: Totals | None) -> float:
 
 
 def find_main_tenant(counts: Mapping[str, int], total: int) -> str | None:
-    """Who has nearly all of a total, if one has."""
+    """Return the tenant with nearly all of a total, or None if there is none."""
     name = max(counts, key=lambda name: counts[name], default=None)
     return name if name is not None and 0 < NEARLY_ALL * total <= counts[name] else None

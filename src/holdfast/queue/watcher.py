@@ -1,4 +1,4 @@
-"""Looks at a queue regularly, for metrics and alarms."""
+"""Inspect a queue regularly, for metrics and alarms."""
 
 import logging
 import threading
@@ -20,21 +20,21 @@ from holdfast.queue.reading import PollCollector, build_reading
 
 __all__ = ["QueueObservation", "Watcher"]
 
-EVERY = 10.0
-"""Seconds between two looks: each takes as long as the queue has lanes, a few milliseconds."""
+WATCH_INTERVAL_SECONDS = 10.0
+"""Seconds between two snapshots. Each takes a few milliseconds, growing with the number of lanes."""
 
 log = logging.getLogger(__name__)
 
 
 class Watcher:
-    """A thread that looks at one queue every so often, each host at its own moment, and tells a sink what it sees.
+    """A thread that inspects one queue every `every` seconds, at a host-specific offset, and reports to a sink.
 
-    The sink gets a QueueSnapshot and a QueueReading for each look, a QueueAlarm for each alarm that opens or closes,
-    and BackendErrorEvent if the store is away. The alarm on polls needs to hear of them, and that on the age of first
-    attempts is exact if it does: let the worker tell the watcher too, with `Worker(sink=MultiSink(metrics, watcher))`.
-    One that hears nothing goes by how long messages wait that are not spilled, so that it also notices if nobody works
-    at all. Nothing is raised to whoever starts it. Thread-safe; use as a context manager, or call `start` and `stop`,
-    which may be repeated. A forked child has to start its own.
+    The sink gets a QueueSnapshot and a QueueReading each time, a QueueAlarm for each alarm that opens or closes, and a
+    BackendErrorEvent if the backend is unavailable. Pass events of workers to the watcher as well, with
+    `Worker(sink=MultiSink(metrics, watcher))`: the alarm on polls needs them, and the age of first attempts is exact
+    only with them. Without them it is estimated from waiting messages that are not spilled, so that the watcher also
+    notices if no worker is active. Errors are logged, not raised. Thread-safe; use as a context manager, or call
+    `start` and `stop`, which may be repeated. A forked child must start its own watcher.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Watcher:
         backend: Backend,
         sink: Sink[QueueObservation],
         *,
-        every: float = EVERY,
+        every: float = WATCH_INTERVAL_SECONDS,
         rules: AlarmRules = AlarmRules(),  # noqa: B008 - frozen
         max_tenants: int = MAX_BUSIEST_NAMES,
         clock: Clock | None = None,
@@ -57,16 +57,16 @@ class Watcher:
         self._clock = clock or SystemClock()
         self._state = AlarmState()
         self._due: float | None = None
-        """When the next look is due, in seconds since the epoch."""
+        """When the next snapshot is due, in seconds since the epoch."""
         self._loop = BackgroundLoop(
-            f"holdfast-{queue}-watcher", self._inspect_when_due, action=f"look at queue {queue}", logger=log
+            f"holdfast-{queue}-watcher", self._inspect_when_due, action=f"inspect queue {queue}", logger=log
         )
         self.reset_after_fork()
         register_after_fork(self)
 
     def reset_after_fork(self) -> None:
         self._lock = threading.Lock()
-        self._looking = threading.Lock()
+        self._inspecting = threading.Lock()
         self._polls = PollCollector(self._rules.first_attempt_age)
         self._previous_totals: Totals | None = None
         self._is_unavailable = False
@@ -76,14 +76,14 @@ class Watcher:
         return self._state.open_alarms
 
     def emit(self, event: QueueObservation) -> None:
-        """Hear what a worker on the queue did."""
+        """Receive an event of a worker. Events of other queues are ignored."""
         if isinstance(event, PollEvent) and event.queue == self.queue:
             with self._lock:
                 self._polls.add(event)
 
     def inspect(self) -> QueueSnapshot | None:
-        """Look once, now; None: it could not be done. Also what the thread does."""
-        with self._looking:
+        """Inspect the queue now, and report to the sink. Return None if that failed. The thread calls this, too."""
+        with self._inspecting:
             try:
                 snapshot = self._backend.inspect(self.queue, top=self._max_tenants)
             except HoldfastError as error:
@@ -91,7 +91,7 @@ class Watcher:
                 return None
             if self._is_unavailable:
                 self._is_unavailable = False
-                log.info("queue %s can be looked at again", self.queue)
+                log.info("queue %s can be inspected again", self.queue)
             self._emit(snapshot)
             with self._lock:
                 work = self._polls.take()
@@ -111,7 +111,7 @@ class Watcher:
         return self
 
     def stop(self) -> None:
-        """Look no more. Returns when a look that is under way has ended."""
+        """Stop the thread. Returns when a snapshot in progress is finished."""
         self._loop.stop(None)
 
     def __enter__(self) -> Self:
@@ -125,15 +125,15 @@ class Watcher:
         if self._due is None:
             self._due = self._periodic.next(now)
         elif self._due <= now or self._due - now > self._periodic.period:  # the clock may have been set back
-            self.inspect()  # it stays due if this raises: the loop takes a step that does not look for a success
+            self.inspect()  # stays due if this raises: the loop counts any step without an error as a success
             self._due = self._periodic.next(now)
         return max(0.0, min(self._due - self._clock.wall(), MAX_SLEEP))
 
     def _report_unavailable(self, error: HoldfastError) -> None:
-        # Once for all the time that it is away: the trouble itself is counted each time.
+        # Warn once per outage; the sink gets an event each time.
         log.log(
             logging.DEBUG if self._is_unavailable else logging.WARNING,
-            "queue %s cannot be looked at, trying again every %g s: %s",
+            "queue %s cannot be inspected, trying again every %g s: %s",
             self.queue,
             self._periodic.period,
             error,
@@ -147,4 +147,4 @@ class Watcher:
         try:
             self._sink.emit(event)
         except Exception:
-            log.exception("the sink of queue %s failed; an event is lost", self.queue)
+            log.exception("the sink of queue %s raised an error; the event is dropped", self.queue)

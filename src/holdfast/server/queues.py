@@ -1,6 +1,6 @@
-"""The queues behind the API, and the watch over them.
+"""The queues behind the API, and the monitor that watches them.
 
-Their store is opened when it is first needed, and never waited for in the event loop.
+The store is opened on first use. The event loop never waits for it.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from holdfast._errors import HoldfastError
 from holdfast.queue import OutgoingMessage, RefusedMessage, SentMessage
 from holdfast.queue.backend import Backend, require_support
 from holdfast.queue.metrics import QueueMetrics
-from holdfast.queue.watcher import EVERY, Watcher
+from holdfast.queue.watcher import WATCH_INTERVAL_SECONDS, Watcher
 from holdfast.server.executor import BoundedExecutor
 
 Result = TypeVar("Result")
@@ -22,27 +22,26 @@ Result = TypeVar("Result")
 logger = logging.getLogger("holdfast.server")
 
 THREADS = 16
-"""What is sent at the same time shares a commit: about so many messages get one where a disk is slow."""
+"""Sending threads. Concurrent sends share one commit: on a slow disk, batches have about this many messages."""
 MAX_SENDING = 256
-"""Requests to send that may be under way: a second of work for a slow disk."""
+"""Maximum send requests in progress: a second of work for a slow disk."""
 MAX_SENDING_PER_TENANT = MAX_SENDING // 4
-"""Those of one tenant among them: it may slow itself down, not keep everybody else out."""
-ASKING_THREADS = 4
-"""Questions are few, and some of them keep a store busy: more at a time would only slow down what is sent."""
-MAX_ASKING = 32
-"""Questions that may be under way: who asks the last of them waits for eight others."""
-MAX_ASKING_PER_TENANT = MAX_ASKING // 4
-"""Those of one tenant among them."""
+"""Maximum send requests in progress of one tenant: it slows down only itself."""
+QUERY_THREADS = 4
+"""Queries are few, and some keep the store busy: more at the same time would only slow down sends."""
+MAX_QUERIES = 32
+"""Maximum queries in progress: the last one admitted waits for 32 / 4 = 8 others."""
+MAX_QUERIES_PER_TENANT = MAX_QUERIES // 4
+"""Maximum queries in progress of one tenant."""
 
 SWEEP_EVERY = 30.0
-"""Seconds between sweeps. Workers sweep, too; where none is left, somebody must see whose leases have ended."""
+"""Seconds between sweeps. Workers sweep, too; if no worker runs, the server must return expired leases."""
 
 
 class Queues:
-    """Sends to queues and asks about them, from the event loop; a server that does neither opens nothing.
+    """Sends messages and runs queries, from the event loop. A server that does neither opens no store.
 
-    `open_backend` opens the store, and `exists` says whether there is a store that could be opened without making
-    one; both may block.
+    `open_backend` opens the store. `exists` returns whether it can be opened without creating it. Both may block.
     """
 
     def __init__(
@@ -60,36 +59,37 @@ class Queues:
         self._sending = BoundedExecutor(
             "holdfast-sending", threads=THREADS, max_running=MAX_SENDING, max_per_tenant=MAX_SENDING_PER_TENANT
         )
-        self._asking = BoundedExecutor(
-            "holdfast-queues", threads=ASKING_THREADS, max_running=MAX_ASKING, max_per_tenant=MAX_ASKING_PER_TENANT
+        self._querying = BoundedExecutor(
+            "holdfast-queues", threads=QUERY_THREADS, max_running=MAX_QUERIES, max_per_tenant=MAX_QUERIES_PER_TENANT
         )
 
     async def send(
         self, queue: str, tenant: str, messages: Sequence[OutgoingMessage]
     ) -> Sequence[SentMessage | RefusedMessage]:
-        """What became of each message of one tenant. Raises EngineUnavailable where the tenant has too many under way.
+        """Send messages of one tenant. Return a result for each.
 
-        What was begun is ended also if the caller goes away.
+        Raise EngineUnavailable if too many sends are in progress. A send that has begun completes even if the caller is
+        cancelled.
         """
         return await self._sending.run(lambda: self._send(queue, messages), tenant)
 
     async def ask(self, work: Callable[[Backend], Result], tenant: str | None = None) -> Result:
-        """What `work` makes of the store; in threads of their own, so that what takes long holds up no message.
+        """Run `work` with the backend in separate threads, so that slow queries do not delay sends.
 
-        Raises EngineUnavailable where the tenant that asks, if it is one, has too many questions under way.
+        Raise EngineUnavailable if too many queries, of the given tenant or in total, are in progress.
         """
-        return await self._asking.run(lambda: work(self.open()), tenant)
+        return await self._querying.run(lambda: work(self.open()), tenant)
 
     async def list_names(self) -> Sequence[str]:
-        """The names of all queues, in order."""
+        """Return the names of all queues, sorted."""
         return await self.ask(lambda backend: backend.list_queues())
 
     async def list_known(self) -> Sequence[str]:
-        """The same for who only watches: where there is no store yet, there are none, and it is not made."""
-        return await self._asking.run(self._known, None)
+        """Return the names of all queues, or nothing if the store does not exist. Does not create it."""
+        return await self._querying.run(self._known, None)
 
     def _known(self) -> Sequence[str]:
-        with self._lock:  # to look at a file while another thread opens it would undo that thread's locks on it
+        with self._lock:  # checking the file while another thread opens it would release that thread's locks
             is_absent = self._backend is None and not self._exists()
         return [] if is_absent else self.open().list_queues()
 
@@ -99,7 +99,7 @@ class Queues:
         return backend.send(queue, messages)
 
     def open(self) -> Backend:
-        """The store. Blocks when it is opened; what failed is tried again the next time."""
+        """Return the backend. Blocks while it is opened; after a failure, the next call tries again."""
         backend = self._backend
         if backend is None:
             with self._lock:
@@ -107,7 +107,7 @@ class Queues:
         return backend
 
     def close(self) -> None:
-        """Let go of the store, if it was opened. May be repeated."""
+        """Close the backend if it was opened. May be repeated."""
         with self._lock:
             backend, self._backend = self._backend, None
         if backend is not None:
@@ -115,10 +115,10 @@ class Queues:
 
 
 class QueueMonitor:
-    """Raises the alarms of every queue that there is, with a `Watcher` each: for the log and other exporters.
+    """Watches every queue with a `Watcher`, which reports depths and alarms to the log and other exporters.
 
-    Sweeps them, too, so that what died with its worker counts as waiting. Where there is no store yet, none is made.
-    For the event loop alone.
+    Also sweeps the queues, so that messages of crashed workers count as waiting. Does not create a store. Use it only
+    in the event loop.
     """
 
     def __init__(self, queues: Queues, metrics: QueueMetrics) -> None:
@@ -129,27 +129,27 @@ class QueueMonitor:
         self._is_unavailable = False
 
     async def run(self) -> None:
-        """Look until it is cancelled."""
+        """Inspect the queues regularly, until cancelled."""
         while True:
-            await asyncio.sleep(EVERY)
+            await asyncio.sleep(WATCH_INTERVAL_SECONDS)
             await self.inspect()
 
     async def inspect(self) -> None:
-        """Look at all of them once. What goes wrong is logged, once for all the time that it does."""
+        """Inspect all queues once. An error is logged once per outage."""
         try:
             names = await self._queues.list_known()
             if names:
-                await self._queues.ask(lambda backend: self._look(backend, names))
+                await self._queues.ask(lambda backend: self._inspect_all(backend, names))
         except HoldfastError as error:
             level = logging.DEBUG if self._is_unavailable else logging.WARNING
-            logger.log(level, "queues cannot be watched, trying again every %g s: %s", EVERY, error)
+            logger.log(level, "queues cannot be inspected, trying again every %g s: %s", WATCH_INTERVAL_SECONDS, error)
             self._is_unavailable = True
         except Exception:
-            logger.exception("queues could not be watched; the next look follows")
+            logger.exception("queues could not be inspected; trying again in %g s", WATCH_INTERVAL_SECONDS)
         else:
             self._is_unavailable = False
 
-    def _look(self, backend: Backend, names: Sequence[str]) -> None:
+    def _inspect_all(self, backend: Backend, names: Sequence[str]) -> None:
         self._watchers = {
             name: self._watchers.get(name) or Watcher(name, backend, self._metrics, clock=self._queues.clock)
             for name in names

@@ -268,7 +268,7 @@ def test_a_process_that_is_killed_is_started_again_and_its_message_delivered_aga
     os.kill(killed, signal.SIGKILL)
     workers.begun("stuck", attempt=2)
     until(lambda: workers.done() == ["stuck"], "it is done")
-    workers.logged("was killed by SIGKILL: it is started again in 0.5 s")
+    workers.logged("was killed by SIGKILL: restarting it in 0.5 s")
     workers.logged("working on mail", 3)
     send(folder, *(f"message-{number}" for number in range(20)))
     until(lambda: len(workers.done()) == 21, "all are done")
@@ -302,7 +302,7 @@ def test_a_process_whose_handlers_hang_ends_with_an_error(folder: Path, begin: C
     assert workers.wait() == 1
     told = json.loads(workers.log.read_text().splitlines()[-1])
     assert told["error"] == "error"
-    assert told["detail"].startswith("as many handlers of mail hang as there may be, 1, so that no message was taken")
+    assert told["detail"].startswith("all 1 handlers of mail hang, and no messages are leased")
     assert begin("--concurrency", "1", "--until-empty").wait() == 0
     assert workers.done() == ["stuck"]
 
@@ -313,8 +313,8 @@ def test_a_process_whose_handlers_hang_is_started_anew_beside_others(
 ) -> None:
     workers = begin("--concurrency", "1", "--processes", "2").start()
     send(folder, "stuck")
-    workers.logged("as many handlers of mail hang as there may be")
-    workers.logged("ended with code 1: it is started again in")
+    workers.logged("all 1 handlers of mail hang")
+    workers.logged("ended with code 1: restarting it in")
     workers.logged("working on mail", 3)
     until(lambda: workers.done() == ["stuck"], "it is done")
     workers.process.terminate()
@@ -333,7 +333,7 @@ def test_several_processes_drain_a_queue_and_end(folder: Path, begin: Callable[.
     workers = begin("--processes", "2", "--until-empty")
     assert workers.wait() == 0
     assert workers.done() == names
-    assert "started again" not in workers.log.read_text()
+    assert "restarting it" not in workers.log.read_text()
 
 
 def test_a_wrong_target_ends_all_processes_with_one_error(folder: Path, begin: Callable[..., Workers]) -> None:
@@ -353,7 +353,7 @@ def test_what_breaks_later_does_not_end_those_that_work(folder: Path, begin: Cal
     workers = begin("--processes", "2").start()
     (folder / "jobs.py").write_text("mail = 3\n")
     os.kill(workers.pids[0], signal.SIGKILL)
-    workers.logged("worker process 0 cannot begin: jobs:mail is of type int")
+    workers.logged("worker process 0 cannot start: jobs:mail is of type int")
     send(folder, "message")
     assert workers.begun("message") == workers.pids[1]
     (folder / "jobs.py").write_text(textwrap.dedent(JOBS))
@@ -367,7 +367,7 @@ def test_a_store_that_cannot_be_opened_is_told_by_one_process_and_waited_for_by_
     assert begin().wait() == 1
     assert "later/work.sqlite" in (folder / "log").read_text()
     workers = begin("--processes", "2")
-    workers.logged("cannot begin: ", 2)
+    workers.logged("cannot start: ", 2)
     (folder / "later").mkdir()
     workers.start()
     workers.process.terminate()
@@ -450,7 +450,7 @@ class TestMetrics:
         port = free_ports(2)
         with socket.create_server(("127.0.0.1", port + 1)):
             workers = begin("--processes", "2", "--export", f"prometheus:{port}")
-            workers.logged(f"worker process 1 cannot begin: cannot serve metrics on '127.0.0.1' port {port + 1}: ")
+            workers.logged(f"worker process 1 cannot start: cannot serve metrics on '127.0.0.1' port {port + 1}: ")
             send(folder, "message")
             workers.begun("message")
             until(lambda: handled(port) == 1, "it is counted")
@@ -478,7 +478,7 @@ class TestMetrics:
             workers.process.terminate()
             assert workers.wait() == 0
         workers.logged("stopped", int(processes))
-        assert "killed" not in workers.log.read_text()
+        assert "kill" not in workers.log.read_text()
 
 
 def lines_of(workers: Workers) -> list[dict[str, Any]]:
@@ -554,7 +554,7 @@ class TestLines:
     def test_both_kinds_of_metrics_and_the_log_are_told(self, folder: Path, begin: Callable[..., Workers]) -> None:
         port = free_ports(1)
         (folder / "jobs.py").write_text(
-            textwrap.dedent(JOBS).replace("mail.handle()", "mail.handle(attempts=1)")
+            textwrap.dedent(JOBS).replace("mail.handle()", "mail.handle(max_attempts=1)")
             + "    if name == 'bad':\n        raise ValueError(name)\n"
         )
         workers = begin("--export", "emf", "--export", f"prometheus:{port}").start_with_lines()

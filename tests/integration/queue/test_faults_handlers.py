@@ -48,7 +48,7 @@ class TestHanging:
     def test_with_a_timeout_it_is_given_up_and_buried_and_its_slot_is_free(self, queue: Queue) -> None:
         release, handled = threading.Event(), threading.Event()
 
-        @queue.handle(timeout=0.1, attempts=1)
+        @queue.handle(timeout=0.1, max_attempts=1)
         def handle(delivery: Delivery) -> None:
             if delivery.body == b"hangs":
                 release.wait()
@@ -68,7 +68,7 @@ class TestHanging:
         """Others may have it instead; a worker that took more would only have more that hangs."""
         release, handled = threading.Event(), threading.Event()
 
-        @queue.handle(timeout=0.1, attempts=1)
+        @queue.handle(timeout=0.1, max_attempts=1)
         def handle(delivery: Delivery) -> None:
             if delivery.body == b"hangs":
                 release.wait()
@@ -88,7 +88,7 @@ class TestHanging:
     def test_a_handler_that_looks_is_told_when_it_is_given_up(self, queue: Queue) -> None:
         told = list[bool]()
 
-        @queue.handle(timeout=0.1, attempts=1)
+        @queue.handle(timeout=0.1, max_attempts=1)
         def handle(_: Delivery) -> None:
             told.append(current_message().wait(60.0))
 
@@ -124,7 +124,7 @@ class TestPoison:
     ) -> None:
         journal, attempts = tmp_path / "journal", 3
         url = f"sqlite:{tmp_path / 'work.sqlite'}"
-        with Queue("work", url, policy=QueuePolicy(lease=0.3, attempts=attempts)) as queue:
+        with Queue("work", url, policy=QueuePolicy(lease=0.3, max_attempts=attempts)) as queue:
             queue.send(b"poison", tenant="a")
 
             def start() -> "subprocess.Popen[bytes]":
@@ -148,5 +148,5 @@ class TestPoison:
             assert deaths == attempts
             [letter] = queue.backend.list_dead_letters(DeadLetterQuery(queue="work"))
         assert (letter.body, letter.attempts) == (b"poison", attempts)
-        assert "the worker was not heard of again" in letter.reason
+        assert "the lease expired without settlement" in letter.reason
         assert sorted(journal.read_bytes().split()) == sorted([*[b"poison"] * attempts, b"0", b"1", b"2", b"3", b"4"])

@@ -157,7 +157,7 @@ class Traffic:
 def test_many_at_once_lose_nothing_and_hold_nothing_twice(
     database: PostgresDatabase, runs_again: list[str], limits: Limits, hand: int, each: int
 ) -> None:
-    policy = QueuePolicy(lanes=16, hand=hand, spill_above=50, attempts=1000, limits=limits)
+    policy = QueuePolicy(lanes=16, hand=hand, spill_above=50, max_attempts=1000, limits=limits)
     backend = SqlBackend(database)
     backend.change("work", QueueChange(policy=policy), create=True)
     traffic = Traffic(backend, each)

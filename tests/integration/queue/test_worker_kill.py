@@ -105,7 +105,7 @@ def test_the_messages_of_a_killed_worker_are_delivered_to_another_in_time(addres
 def test_nothing_is_lost_over_many_kills(address: str) -> None:
     ended: set[int] = set()
     kills = 0
-    with make(address, attempts=1000) as queue:
+    with make(address, max_attempts=1000) as queue:
         _send(queue, *range(JOBS))
         while len(ended) < JOBS and kills < 100:
             with _worker(address) as worker:
@@ -132,7 +132,7 @@ def test_a_message_that_kills_its_worker_is_buried_in_the_end(address: str) -> N
             assert worker.numbers("began") == [0]
         [letter] = queue.backend.list_dead_letters(DeadLetterQuery(queue="work"))
         assert letter.attempts == ATTEMPTS
-        assert "the worker was not heard of again" in letter.reason
+        assert "the lease expired without settlement" in letter.reason
 
 
 def test_a_worker_that_is_asked_to_end_ends_its_work_first(address: str) -> None:

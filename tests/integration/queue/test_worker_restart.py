@@ -14,7 +14,7 @@ CONCURRENCY = 4
 def test_a_worker_survives_a_restart_of_the_server(restartable_postgres: RestartablePostgres) -> None:
     done: SimpleQueue[int] = SimpleQueue()
     half, restarted = threading.Event(), threading.Event()
-    with Queue("work", restartable_postgres.url, policy=QueuePolicy(lease=2.0, attempts=100)) as queue:
+    with Queue("work", restartable_postgres.url, policy=QueuePolicy(lease=2.0, max_attempts=100)) as queue:
 
         @queue.job
         def work(number: int) -> None:

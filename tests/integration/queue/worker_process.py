@@ -14,9 +14,9 @@ from holdfast.queue.events import PollEvent, QueueEvent
 ATTEMPTS, LEASE = 3, 1.0
 
 
-def make(address: str, attempts: int = ATTEMPTS) -> Queue:
+def make(address: str, max_attempts: int = ATTEMPTS) -> Queue:
     """The queue that test and workers share. The test makes it first: its policy is the one that holds."""
-    return Queue("work", address, policy=QueuePolicy(lease=LEASE, attempts=attempts))
+    return Queue("work", address, policy=QueuePolicy(lease=LEASE, max_attempts=max_attempts))
 
 
 def note(word: str, number: int) -> None:

@@ -19,7 +19,7 @@ from tests.integration.server.process import STUCK, HoldfastServer
 QUEUES = """
 [[queue]]
 name = "orders"
-attempts = 3
+max_attempts = 3
 
 [[queue]]
 name = "mail"
@@ -90,7 +90,7 @@ def send_all(server: HoldfastServer, tokens: Mapping[str, str], count: int) -> d
 def test_the_queues_of_the_settings_are_there_from_the_start(server: HoldfastServer) -> None:
     with server.operator() as operator:
         assert operator.get("/v1/queues").json() == ["mail", "orders"]
-        assert operator.get("/v1/queues/orders/policy").json()["attempts"] == 3
+        assert operator.get("/v1/queues/orders/policy").json()["max_attempts"] == 3
 
 
 def test_many_tenants_send_at_once_and_workers_of_another_process_get_all_of_it(

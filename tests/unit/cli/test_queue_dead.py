@@ -101,7 +101,7 @@ class TestRedrive:
         for words in ([], ["--discard"], ["--rate", "3"], ["--dry-run"]):
             ran = run("queue", "redrive", "mail", *words, "--json")
             assert (ran.code, ran.error["error"]) == (2, "invalid-value")
-            assert ran.error["detail"] == "which ones: name --tenant, --reason, --id or --before, or say --all"
+            assert ran.error["detail"] == "no filter: give --tenant, --reason, --id or --before, or --all"
         assert taken("mail") == []
 
     def test_all_are_put_back(self, run: Run) -> None:
@@ -131,7 +131,7 @@ class TestRedrive:
         bury("mail", *of("a", b"1", b"2"))
         words = ("queue", "redrive", "mail", "--tenant", "a", "--discard")
         assert run(*words, "--dry-run").out == "2 would be forgotten\n"
-        assert run(*words).out == "2 forgotten\n"
+        assert run(*words).out == "2 deleted\n"
         assert taken("mail") == []
         assert run("queue", "dead", "mail", "--json").result == []
 
@@ -210,7 +210,7 @@ class TestSweep:
         [
             ("yesterday", "'yesterday': expected a time such as 2026-01-31T12:00Z, or an age such as 90s"),
             ("-5m", "'-5m': expected a time"),
-            ("2999-01-01", "2999-01-01 is yet to come: expected a time that is past"),
+            ("2999-01-01", "2999-01-01 is in the future: expected a past time"),
         ],
     )
     def test_a_time_that_cannot_be_right_drops_nothing(self, run: Run, before: str, told: str) -> None:

@@ -32,9 +32,9 @@ class TestList:
 
     def test_a_store_without_queues_is_told_as_such(self, run: Run) -> None:
         make()
-        assert run("queue", "list").out == "there is no queue in holdfast-data/queue.sqlite yet\n"
+        assert run("queue", "list").out == "there are no queues in holdfast-data/queue.sqlite yet\n"
         assert run("queue", "list", "--json").result == []
-        assert run("queue", "depth").out == "there is no queue in holdfast-data/queue.sqlite yet\n"
+        assert run("queue", "depth").out == "there are no queues in holdfast-data/queue.sqlite yet\n"
 
 
 COMMANDS = [
@@ -113,7 +113,9 @@ class TestStores:
             assert ran.code == 0
             return
         assert ran.code == 1
-        assert ran.err.startswith("holdfast: there is no queue mail in holdfast-data/queue.sqlite: there are reports; ")
+        assert ran.err.startswith(
+            "holdfast: there is no queue mail in holdfast-data/queue.sqlite: existing queues: reports; "
+        )
 
 
 class TestOthers:
@@ -183,7 +185,7 @@ def test_an_address_that_cannot_be_right_is_told_with_what_would_be(run: Run, at
 def test_the_memory_of_another_process_cannot_be_reached(run: Run) -> None:
     ran = run("queue", "list", "--backend", "memory:", "--json")
     assert (ran.code, ran.error["error"]) == (1, "not-found")
-    assert ran.error["detail"].startswith("there are no queues in memory: what another process has in its memory")
+    assert ran.error["detail"].startswith("there are no queues in memory: queues in the memory of another process")
 
 
 class TestOtherBackends:
@@ -210,7 +212,7 @@ class TestOtherBackends:
 
     def test_numbers_that_are_estimates_are_marked(self, run: Run, toy: LimitedBackend) -> None:
         toy.change("mail", QueueChange(), create=True)
-        estimates = "toy:box: these numbers are estimates of a while ago"
+        estimates = "toy:box: these numbers are estimates, and may be out of date"
         for words in (["depth"], ["top", "--once"]):
             ran = run("queue", *words, "--backend", "toy:box")
             assert (ran.code, ran.err) == (0, f"holdfast: {estimates}\n")
@@ -219,14 +221,14 @@ class TestOtherBackends:
     def test_limits_that_hold_for_each_process_alone_are_told_as_such(self, run: Run, toy: LimitedBackend) -> None:
         toy.change("mail", QueueChange(), create=True)
         ran = run("queue", "limits", "mail", "--backend", "toy:box")
-        assert ran.err == "holdfast: toy:box: limits hold for each process alone, not for all together\n"
+        assert ran.err == "holdfast: toy:box: limits apply to each process separately, not to all together\n"
 
     def test_what_it_cannot_do_is_refused_before_anything_is_sent(self, run: Run, toy: LimitedBackend) -> None:
         toy.change("mail", QueueChange(), create=True)
         Path("body").write_text("x")
         ran = run("queue", "send", "mail", "body", "--tenant", "a", "--backend", "toy:box", "--group", "g", "--json")
         assert (ran.code, ran.error["error"]) == (2, "invalid-value")
-        assert "cannot keep the order of a group" in ran.error["detail"]
+        assert "does not support groups" in ran.error["detail"]
 
 
 def test_a_file_of_another_user_is_told(run: Run, here: Path) -> None:
@@ -324,7 +326,7 @@ class TestDepth:
         assert run("queue", "depth").err == ""
         ran = run("queue", "depth", "--lanes")
         assert ran.code == 0
-        assert ran.err.startswith("holdfast: mail: 2 lanes of single tenants are not listed")
+        assert ran.err.startswith("holdfast: mail: 2 lanes are not listed")
         (mail,) = run("queue", "depth", "--json").result
         assert (mail["ready"], mail["lanes_in_use"], mail["lanes_left_out"]) == (5, 5, 2)
 

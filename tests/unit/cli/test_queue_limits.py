@@ -107,7 +107,7 @@ def test_limits_hold_at_once(run: Run) -> None:
         (["--rate", "0"], "limit rate 0"),
         (["--rate", "-1"], "limit rate -1"),
         (["--concurrency", "0"], "limit concurrency 0"),
-        (["--clear", "--rate", "3"], "--clear is to be alone"),
+        (["--clear", "--rate", "3"], "--clear cannot be combined with limits"),
     ],
 )
 def test_limits_that_cannot_be_right_change_nothing(run: Run, words: list[str], told: str) -> None:

@@ -52,7 +52,7 @@ def test_without_a_file_standard_input_is_sent(run: Run, type_in: TypeIn, words:
     type_in(b"hello\n")
     ran = run("queue", "send", "mail", *words, "--tenant", "t")
     assert (ran.code, ran.err) == (0, "")
-    assert ran.out.startswith("message 1 is kept, in lane ")
+    assert ran.out.startswith("message 1 accepted, in lane ")
     assert [delivery.body for delivery in taken("mail")] == [b"hello\n"]
 
 
@@ -62,7 +62,7 @@ def test_a_message_with_a_key_that_is_sent_twice_is_kept_once(run: Run, type_in:
     first = run(*words, "--json").result
     type_in(b"two")
     ran = run(*words)
-    assert ran.out.startswith(f"message {first['id']} was there already, with the same key, in lane")
+    assert ran.out.startswith(f"message {first['id']} was sent before, with the same key, in lane")
     assert [delivery.body for delivery in taken("mail")] == [b"one"]
 
 
@@ -90,7 +90,7 @@ def test_lines_that_were_sent_before_are_not_sent_again(run: Run, here: Path) ->
     words = ("queue", "send", "mail", "lines", "--tenant", "t", "--lines", "--key", "friday")
     assert run(*words).out == "2 sent to mail\n"
     (here / "lines").write_bytes(b"a\n\nb\nc\n")
-    assert run(*words).out == "3 sent to mail, 2 of them were there already\n"
+    assert run(*words).out == "3 sent to mail, 2 of them had been sent before\n"
     assert sorted(delivery.body for delivery in taken("mail")) == [b"a", b"b", b"c"]
 
 
@@ -99,7 +99,7 @@ def test_other_lines_under_a_key_that_was_used_are_kept(run: Run, here: Path) ->
     (here / "lines").write_bytes(b"a\nb\n")
     run(*words)
     (here / "lines").write_bytes(b"c\nd\nb\n")
-    assert run(*words).out == "3 sent to mail, 1 of them were there already\n"
+    assert run(*words).out == "3 sent to mail, 1 of them had been sent before\n"
     assert sorted(delivery.body for delivery in taken("mail")) == [b"a", b"b", b"c", b"d"]
 
 
@@ -108,7 +108,7 @@ def test_equal_lines_are_as_many_messages(run: Run, here: Path) -> None:
     words = ("queue", "send", "mail", "lines", "--tenant", "t", "--lines", "--key", "friday")
     (here / "lines").write_bytes(b"a\n" * 501)
     assert run(*words).out == "501 sent to mail\n"
-    assert run(*words).out == "501 sent to mail, 501 of them were there already\n"
+    assert run(*words).out == "501 sent to mail, 501 of them had been sent before\n"
 
 
 def test_a_key_that_cannot_be_one_is_refused_before_a_line_is_sent(run: Run, here: Path) -> None:
@@ -123,9 +123,9 @@ def test_people_are_told_what_waits_apart(run: Run, type_in: TypeIn) -> None:
         backend.change("mail", QueueChange(limits={"t": Limits(rate=1.0, burst=1.0)}))
     type_in(b"a\nb\nc\n")
     ran = run("queue", "send", "mail", "--lines", "--tenant", "t")
-    assert ran.out == "3 sent to mail, 2 wait apart until there is room\n"
+    assert ran.out == "3 sent to mail, 2 spilled\n"
     type_in(b"d")
-    assert "apart from others until there is room" in run("queue", "send", "mail", "--tenant", "t").out
+    assert "(spilled)" in run("queue", "send", "mail", "--tenant", "t").out
 
 
 class TestCalls:
@@ -144,7 +144,7 @@ class TestCalls:
         words = ("--job", "welcome", "--arguments", '{"address": "a@example.com", "copies": 2}')
         ran = run("queue", "send", "mail", "--tenant", "t", "--group", "g", *words)
         assert (ran.code, ran.err) == (0, "")
-        assert ran.out.startswith("message 1 is kept, in lane ")
+        assert ran.out.startswith("message 1 accepted, in lane ")
         (delivery,) = taken("mail")
         assert (delivery.tenant, delivery.group) == ("t", "g")
         assert delivery.body == queue.jobs["welcome"].encode("a@example.com", 2)
@@ -166,7 +166,7 @@ class TestCalls:
         type_in(b'{"address": "a"}\n\n{"address": "b"}\r\n')
         assert run(*words).out == "2 sent to mail\n"
         type_in(b'{"address":"b"}\n{"address":"c"}\n')
-        assert run(*words).out == "2 sent to mail, 1 of them were there already\n"
+        assert run(*words).out == "2 sent to mail, 1 of them had been sent before\n"
         assert sorted(delivery.body for delivery in taken("mail")) == [
             queue.jobs["welcome"].encode(address) for address in "abc"
         ]
@@ -174,7 +174,7 @@ class TestCalls:
     @pytest.mark.parametrize(
         ("words", "told"),
         [
-            (["--arguments", "{}"], "--arguments without --job: expected both"),
+            (["--arguments", "{}"], "--arguments without --job: give both"),
             (["--job", "j", "--arguments", "{}", "--lines"], "--arguments and --lines: expected one of them"),
             (["body", "--job", "j", "--arguments", "{}"], "--arguments and body: expected one of them"),
             (["--job", "", "--arguments", "{}"], "--job '': expected the name of a job"),
@@ -235,7 +235,7 @@ class TestTooMuch:
         type_in(b"x")
         ran = run("queue", "send", "mail", "--tenant", "t", "--json")
         assert (ran.code, ran.error["error"]) == (3, "backpressure")
-        assert "tenant t has sent more than its max_rate; try again in " in ran.error["detail"]
+        assert "tenant t exceeds its max_rate; try again in " in ran.error["detail"]
         type_in(b"x")
         assert run("queue", "send", "mail", "--tenant", "other").code == 0
 
@@ -245,7 +245,7 @@ class TestTooMuch:
         assert (ran.code, ran.out) == (3, "")
         note, error = ran.err.splitlines()
         assert note == "holdfast: 2 sent to mail"
-        assert error.startswith("holdfast: queue mail: tenant t has sent more than its max_rate")
+        assert error.startswith("holdfast: queue mail: tenant t exceeds its max_rate")
         assert len(taken("mail")) == 2
 
     def test_what_is_refused_is_sent_again_in_time_and_before_what_comes_after_it(self, here: Path) -> None:
@@ -309,5 +309,5 @@ def test_an_unknown_queue_is_told_with_those_there_are(run: Run, type_in: TypeIn
     ran = run("queue", "send", "mial", "--tenant", "t", "--json")
     assert (ran.code, ran.error["error"]) == (1, "not-found")
     assert ran.error["detail"].startswith(
-        "there is no queue mial in holdfast-data/queue.sqlite: there are mail, reports; a queue is made when"
+        "there is no queue mial in holdfast-data/queue.sqlite: existing queues: mail, reports; a queue is created when"
     )

@@ -194,11 +194,11 @@ class TestPlain:
         assert (ran.code, ran.err) == (0, "")
         mail, reports = ran.out.splitlines()
         assert re.fullmatch(
-            r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ mail: ready 2, spilled 0, oldest \d\.\ds, in flight 1, delayed 0, "
-            r"dead 1, lanes \d, most [ab]",
+            r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ mail: ready 2, spilled 0, oldest age \d\.\ds, in flight 1, delayed 0, "
+            r"dead 1, lanes in use \d, most [ab]",
             mail,
         )
-        assert reports.endswith(" reports: ready 0, spilled 0, in flight 0, delayed 0, dead 0, lanes 0")
+        assert reports.endswith(" reports: ready 0, spilled 0, in flight 0, delayed 0, dead 0, lanes in use 0")
         assert run("queue", "top", "mail", "--once").out.count("\n") == 1
 
     def test_every_look_after_the_first_says_how_fast_it_changes(self, run: Run, looks: Callable[..., None]) -> None:

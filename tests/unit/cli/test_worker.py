@@ -107,8 +107,8 @@ class TestTargets:
             ("jobs:", "jobs:: expected MODULE:QUEUE; queues in jobs are jobs:mail"),
             (":mail", "':mail': expected MODULE:QUEUE, such as jobs:mail"),
             ("", "'': expected MODULE:QUEUE, such as jobs:mail"),
-            ("jobs.py:mail", "jobs.py:mail: expected the name of a module, and not a file"),
-            ("./jobs:mail", "./jobs:mail: expected the name of a module, and not a file"),
+            ("jobs.py:mail", "jobs.py:mail: expected the name of a module, not a file"),
+            ("./jobs:mail", "./jobs:mail: expected the name of a module, not a file"),
             (".jobs:mail", ".jobs:mail: .jobs is not the name of a module"),
             ("a-b:mail", "a-b:mail: a-b is not the name of a module"),
             ("jobs:idle", "jobs:idle: queue idle has no jobs and no handler; expected functions with @idle.job"),
@@ -178,7 +178,7 @@ class TestTargets:
 
     def test_a_queue_has_one_worker(self, run: Run) -> None:
         ran = run("worker", "jobs:mail", "jobs:Shop.mail", "--json")
-        assert ran.error["detail"] == "jobs:Shop.mail: queue mail is there twice; expected every queue once"
+        assert ran.error["detail"] == "jobs:Shop.mail: queue mail is given twice; expected every queue once"
 
     def test_without_a_target_there_is_nothing_to_do(self, run: Run) -> None:
         for processes in ("1", "2"):
@@ -335,12 +335,14 @@ def test_what_fails_and_what_is_buried_is_logged_and_what_goes_well_is_not(run: 
         from holdfast.calls import Backoff, Jitter
 
         # Not by chance at once, which would be another attempt before the worker ends.
-        @{queue}.handle(attempts={attempts}, backoff=Backoff(base=600.0, cap=600.0, jitter=Jitter.NONE))
+        @{queue}.handle(max_attempts={max_attempts}, backoff=Backoff(base=600.0, cap=600.0, jitter=Jitter.NONE))
         def {queue}_handler(message: Delivery) -> None:
             if message.body == b"bad":
                 raise ValueError("no")
     """
-    text = "".join(textwrap.dedent(handler).format(queue=queue, attempts=n) for queue, n in (("mail", 1), ("idle", 2)))
+    text = "".join(
+        textwrap.dedent(handler).format(queue=queue, max_attempts=n) for queue, n in (("mail", 1), ("idle", 2))
+    )
     write(here / "failing.py", JOBS.replace("@mail.handle()", ""))
     with (here / "failing.py").open("a") as file:
         file.write(text)
@@ -421,7 +423,7 @@ class TestZones:
         fill("mail", *of("a", b"1"))
         ran = run("worker", "jobs:mail", "--until-empty", "--zone", "use1-az1", "--endpoint", "http://127.0.0.1:1")
         assert ran.code == 0
-        assert "no word on zones yet: none counts as out" in ran.err
+        assert "zone statuses are not available yet; assuming that all zones are in" in ran.err
         assert seen(here) == ["mail 1"]
 
 

@@ -79,12 +79,12 @@ def test_an_alarm_says_what_is_wrong_since_when_and_whose_it_is() -> None:
         tenant="acme",
     )
     assert opened.sentence == (
-        "queue mail: there are 7 dead letters (alarm from 1 on): look at them, mend what failed, and redrive them, "
+        "queue mail: there are 7 dead letters (alarm from 1 on): list them, fix the cause, and redrive them, "
         "nearly all of it of tenant acme"
     )
     _, [closed] = update_alarms(rules, state, QueueReading(queue="mail", at=65.0, values={AlarmKind.DEAD_LETTERS: 0}))
     assert (closed.is_open, closed.since, closed.at, closed.tenant) == (False, 5.0, 65.0, None)
-    assert closed.sentence.endswith(": it is over, after 60 s")
+    assert closed.sentence.endswith(": resolved after 60 s")
 
 
 @pytest.mark.parametrize("kind", AlarmKind)
@@ -137,7 +137,7 @@ def test_a_higher_threshold_never_rings_more_often(values: list[int], open_after
         ({"first_attempt_age": -1.0}, "first_attempt_age -1.0"),
         ({"oldest_age": float("nan")}, "oldest_age nan"),
         ({"no_empty_polls": 0}, "no_empty_polls 0"),
-        ({"open_after": 0}, "open_after 0: expected 1 look or more"),
+        ({"open_after": 0}, "open_after 0: expected 1 or more readings"),
         ({"close_after": -2}, "close_after -2"),
     ],
 )

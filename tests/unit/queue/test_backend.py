@@ -40,9 +40,9 @@ def test_every_field_of_the_capabilities_can_be_missing() -> None:
 @pytest.mark.parametrize(
     ("asked", "told"),
     [
-        (message(group="g"), "group g: these queues cannot keep the order of a group"),
-        (message(key="k"), "deduplication key k: these queues keep duplicates"),
-        (message(delay=61.0), "a delay of 61 s: these queues delay a message by at most 60 s"),
+        (message(group="g"), "group g: this backend does not support groups"),
+        (message(key="k"), "deduplication key k: this backend does not support deduplication"),
+        (message(delay=61.0), "a delay of 61 s: this backend delays messages by at most 60 s"),
     ],
 )
 def test_what_a_backend_cannot_do_is_refused(asked: OutgoingMessage, told: str) -> None:
@@ -66,7 +66,7 @@ def test_a_backend_may_limit_one_of_them_alone() -> None:
 
 
 def test_topics_are_refused_where_there_are_none() -> None:
-    with pytest.raises(InvalidValue, match="these queues have no topics"):
+    with pytest.raises(InvalidValue, match="this backend does not support topics"):
         require_topics(LimitedBackend())
 
 

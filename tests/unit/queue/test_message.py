@@ -133,12 +133,12 @@ def test_outcomes_that_make_sense_are_left_as_they_are(disposition: Any) -> None
 @pytest.mark.parametrize(
     ("disposition", "named"),
     [
-        (RetryLater(-1.0), "again after -1.0 s: expected 0 to 31622400"),
-        (RetryLater(math.nan), "again after nan s"),
-        (RetryLater(math.inf), "again after inf s"),
-        (ExtendLease(0.0), "longer by 0.0 s: expected more than 0"),
-        (ExtendLease(math.nan), "longer by nan s"),
-        (ExtendLease(MAX_DURATION + 1), "longer by"),
+        (RetryLater(-1.0), "RetryLater with a delay of -1.0 s: expected 0 to 31622400"),
+        (RetryLater(math.nan), "RetryLater with a delay of nan s"),
+        (RetryLater(math.inf), "RetryLater with a delay of inf s"),
+        (ExtendLease(0.0), "ExtendLease by 0.0 s: expected more than 0"),
+        (ExtendLease(math.nan), "ExtendLease by nan s"),
+        (ExtendLease(MAX_DURATION + 1), "ExtendLease by"),
     ],
 )
 def test_outcomes_that_make_no_sense_are_named(disposition: Any, named: str) -> None:

@@ -63,7 +63,7 @@ BAD = {
     "low_priority_share": [-0.1, 0.6],
     "spill_share": [-0.1, 0.6],
     "ttl": [0, -1.0, 1e9],
-    "attempts": [0, 1001, 1.5],
+    "max_attempts": [0, 1001, 1.5],
     "lease": [0, 0.01, 50_000],
     "dedupe_for": [-1.0, 1e9],
 }

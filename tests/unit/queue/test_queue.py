@@ -15,6 +15,7 @@ from holdfast.calls.context import SCOPE, reset_scope
 from holdfast.calls.scope import IncomingScope
 from holdfast.queue import (
     Delivery,
+    HandlerOptions,
     Limits,
     OutgoingMessage,
     Queue,
@@ -76,9 +77,7 @@ class TestSending:
         queue.backend.change("work", QueueChange(limits={"noisy": Limits(max_rate=1.0, max_burst=2.0)}))
         queue.send(b"1", tenant="noisy")
         queue.send(b"2", tenant="noisy")
-        with pytest.raises(
-            Backpressure, match=r"tenant noisy has sent more than its max_rate; try again in 1\.000 s"
-        ) as told:
+        with pytest.raises(Backpressure, match=r"tenant noisy exceeds its max_rate; try again in 1\.000 s") as told:
             queue.send(b"3", tenant="noisy")
         assert told.value.retry_after == pytest.approx(1.0)
         queue.send(b"of somebody else", tenant="quiet")
@@ -88,7 +87,7 @@ class TestSending:
     def test_a_tenant_whose_backlog_is_full_is_told_so(self, queue: Queue) -> None:
         queue.backend.change("work", QueueChange(limits={"noisy": Limits(max_backlog=1)}))
         queue.send(b"1", tenant="noisy")
-        with pytest.raises(Backpressure, match="tenant noisy has too much waiting"):
+        with pytest.raises(Backpressure, match="tenant noisy has too many messages waiting"):
             queue.send(b"2", tenant="noisy")
         [refused] = queue.send_many([OutgoingMessage(tenant="noisy", body=b"2")])
         assert isinstance(refused, RefusedMessage)
@@ -204,8 +203,8 @@ class TestOpening:
             Queue("work", backend, policy=policy).open()
         assert caplog.text == ""
         Queue("work", backend, policy=QueuePolicy(lease=9.0, limits=Limits(rate=5))).open()
-        assert "queue work exists, and is not as this program has it: " in caplog.text
-        assert "limits.rate is none and not 5, lease is 7 and not 9. A program's policy" in caplog.text
+        assert "queue work already exists with a different policy: " in caplog.text
+        assert "limits.rate is none and not 5, lease is 7 and not 9. The policy in a program" in caplog.text
 
     @pytest.mark.parametrize(
         ("at", "address"),
@@ -347,8 +346,17 @@ class TestHandlers:
 
         assert queue.handler is handle
         assert queue.handler_options.timeout == 5.0
-        with pytest.raises(InvalidValue, match="queue work has a handler already"):
+        with pytest.raises(InvalidValue, match="queue work already has a handler"):
             queue.handle()(handle)
+
+    def test_a_handler_needs_no_parentheses(self, queue: Queue) -> None:
+        @queue.handle
+        def handle(_: Delivery) -> None: ...
+
+        assert queue.handler is handle
+        assert queue.handler_options == HandlerOptions()
+        with pytest.raises(InvalidValue, match="queue work already has a handler"):
+            queue.handle(handle)
 
     @pytest.mark.parametrize("kind", ["sync", "async", "object", "partial"])
     def test_a_generator_is_refused_because_calling_it_would_do_nothing(self, queue: Queue, kind: str) -> None:
@@ -423,7 +431,7 @@ class TestCapabilities:
     def test_a_message_that_asks_for_it_is_not_sent(self) -> None:
         queue = Queue("work", LimitedBackend())
         for options in ({"group": "g"}, {"key": "k"}, {"delay": 61.0}):
-            with pytest.raises(InvalidValue, match="these queues"):
+            with pytest.raises(InvalidValue, match="this backend"):
                 queue.send(b"x", tenant="a", **options)
         queue.send(b"x", tenant="a", delay=60.0)
         assert queue.backend.inspect("work").totals.delayed == 1
@@ -436,5 +444,5 @@ class TestCapabilities:
             topic.unsubscribe,
             lambda _: topic.publish([OutgoingMessage(tenant="a", body=b"x")]),
         ):
-            with pytest.raises(InvalidValue, match="these queues have no topics"):
+            with pytest.raises(InvalidValue, match="this backend does not support topics"):
                 use(queue)

@@ -5,7 +5,7 @@ from holdfast.queue import Delivery, QueuePolicy
 from holdfast.queue.alarms import AlarmKind
 from holdfast.queue.backend import QueueSnapshot, Totals
 from holdfast.queue.reading import (
-    LOOKS_KEPT,
+    READINGS_MERGED,
     TENANT_BUCKETS,
     PollCollector,
     WorkSummary,
@@ -81,7 +81,7 @@ def test_one_tenant_beside_others_is_left_out() -> None:
     late = polled(*[delivery("noisy", age=55)] * 100)
     recent.add(late)
     recent.add(polled(delivery("quiet", age=0.5)))
-    for _ in range(LOOKS_KEPT):
+    for _ in range(READINGS_MERGED):
         assert recent.take().first_attempt_age == pytest.approx(0.5, rel=0.06)
         recent.add(late)
     assert recent.take().first_attempt_age == pytest.approx(55, rel=0.06)  # it is alone by now
@@ -99,7 +99,7 @@ def test_what_waits_by_design_does_not_count_and_tells_that_nothing_new_waits(af
     recent.add(polled(delivery("a", age=1), delivery("b", age=1), *[after] * 50))
     work = recent.take()
     assert work.first_attempt_age == pytest.approx(1, rel=0.06)
-    for _ in range(LOOKS_KEPT):
+    for _ in range(READINGS_MERGED):
         recent.add(polled(after))
         work = recent.take()
     assert (work.first_attempt_age, work.has_reserve) == (None, True)
@@ -186,5 +186,5 @@ def test_ten_thousand_tenants_take_no_room() -> None:
     for number in range(10_000):
         recent.add(polled(delivery(f"tenant {number}", age=1.0)))
     assert len(recent._late.counts) <= 20
-    assert len(recent._looks[-1].fresh) <= TENANT_BUCKETS
+    assert len(recent._intervals[-1].fresh) <= TENANT_BUCKETS
     assert recent.take().late_tenant is None

@@ -252,7 +252,7 @@ def test_a_sink_that_raises_does_not_stop_the_looks(
     with caplog.at_level(logging.ERROR):
         assert watcher.inspect() is not None
     assert watcher.open_alarms == {AlarmKind.DEAD_LETTERS}
-    assert "an event is lost" in caplog.text
+    assert "the event is dropped" in caplog.text
 
 
 def test_the_thread_looks_again_and_again_also_after_a_surprise_until_it_is_stopped(
@@ -302,11 +302,11 @@ def test_a_surprise_is_over_when_a_look_has_succeeded(
     backend.error = RuntimeError("a surprise")
     for _ in range(3):
         clock.advance(step())
-    assert "cannot look at queue mail" in caplog.text
+    assert "cannot inspect queue mail" in caplog.text
     assert "again, after" not in caplog.text
     backend.error = None
     step()
-    assert "can look at queue mail again, after 3 failed attempts" in caplog.text
+    assert "can inspect queue mail again, after 3 failed attempts" in caplog.text
 
 
 class Pauses:
@@ -386,7 +386,7 @@ def test_hosts_look_at_moments_of_their_own(monkeypatch: pytest.MonkeyPatch, bac
 
 def test_a_forked_child_has_no_thread_and_locks_that_nobody_holds(backend: Absent, clock: FakeClock) -> None:
     watcher = Watcher("mail", backend, Kept(), clock=clock)
-    with watcher._lock, watcher._looking:
+    with watcher._lock, watcher._inspecting:
         in_child(lambda: watcher.inspect() is not None and not watcher._loop.is_running)
 
 

@@ -288,7 +288,7 @@ def test_the_watch_goes_on_when_the_store_is_back_and_says_once_that_it_was_away
 
 
 def test_the_server_watches_while_it_runs(api: Api, backend: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.server.queues.EVERY", 0.001)
+    monkeypatch.setattr("holdfast.server.queues.WATCH_INTERVAL_SECONDS", 0.001)
 
     async def run() -> None:
         [lifespan] = api.app._lifespan_managers

@@ -137,7 +137,7 @@ class TestOne:
     def test_a_queue_that_cannot_be_is_refused(self, api: Api, queue: str) -> None:
         problem(api("anna", "POST", f"/v1/queues/{queue}/messages", content=b""), 400, "invalid-value")
 
-    def test_a_queue_that_nobody_made_is_not_found(self, api: Api) -> None:
+    def test_an_unknown_queue_is_not_found(self, api: Api) -> None:
         told = problem(api("anna", "POST", "/v1/queues/nowhere/messages", content=b""), 404, "not-found")
         expected = "there is no queue nowhere: an operator creates it with [[queue]] in the settings of the server"
         assert told["detail"] == expected
@@ -446,7 +446,7 @@ class TestTrouble:
         ]
         for answer in keyed:
             told = problem(answer, 500, "outcome-unknown")["detail"]
-            assert "send it again with the same key, and it is kept once" in told
+            assert "send it again with the same key, and it is stored once" in told
             assert "/secret" not in told
         for answer in (api.send("anna"), api.send_many("anna", {"body": "", "key": "x"}, {"body": ""})):
             assert "it may be handled twice" in problem(answer, 500, "outcome-unknown")["detail"]

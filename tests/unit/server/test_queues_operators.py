@@ -97,7 +97,7 @@ class TestWhoMay:
         [*((*each, None) for each in READS[1:]), *CHANGES],
         ids=lambda value: str(value)[:30],
     )
-    def test_a_queue_that_nobody_made_is_not_found(self, api: Api, method: str, path: str, body: Any) -> None:
+    def test_an_unknown_queue_is_not_found(self, api: Api, method: str, path: str, body: Any) -> None:
         content = {} if body is None else {"json": body}
         for name, status, slug in (("nowhere", 404, "not-found"), ("a%00", 400, "invalid-value")):
             problem(api("operator", method, path.replace(QUEUE, name), **content), status, slug)

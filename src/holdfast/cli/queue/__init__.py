@@ -1,7 +1,7 @@
-"""`holdfast queue`: send, see what waits and what is dead, put it back, change what tenants may do.
+"""`holdfast queue`: send messages, show queues and dead letters, redrive, and change the limits of tenants.
 
-Works on the store of the settings directly, or on the one that --backend names. Each module is a command or two;
-`store.py` opens the store, `rates.py` says how fast a queue changes.
+Works directly on the store of the settings, or on the one that --backend names. Each module has one or two commands;
+`store.py` opens the store, `rates.py` computes how fast a queue changes.
 """
 
 from cyclopts import App
@@ -18,11 +18,11 @@ __all__ = ["app"]
 
 app = App(
     name="queue",
-    help="Send messages, see what waits and what is dead, put it back, change what tenants may do.\n\n"
+    help="Send messages, show queues and dead letters, redrive dead letters, and change the limits of tenants.\n\n"
     "Example: holdfast queue depth",
     help_epilogue=EXIT_CODES_HELP,
 )
-# Not by name, as the groups are: they import the same, and their help lists what each of them does.
+# Imported, not registered by name like the groups: their help texts are listed, and they share their imports anyway.
 for _command in (dead, depth, limits, redrive, resize, send, sweep, top):
     app.command(_command, help_epilogue=EXIT_CODES_HELP)
 app.command(list_, name="list", help_epilogue=EXIT_CODES_HELP)

@@ -1,4 +1,4 @@
-"""`holdfast queue dead|redrive`: what was given up, and why; and how to put it back, or forget it."""
+"""`holdfast queue dead|redrive`: show dead letters with their reasons, and redrive or discard them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -26,34 +26,33 @@ from holdfast.queue.backend import Backend, DeadLetter, DeadLetterQuery
 from holdfast.queue.job import unpack_call
 
 PAGE = 100
-"""Letters that are read, or put back, in one step: a body may have a megabyte."""
+"""Dead letters that are read or redriven in one transaction: a body may have a megabyte."""
 
 MAX_LETTERS = 1 << 40
 _RESOLUTION = 0.001
-"""Seconds: times are kept as whole milliseconds."""
+"""Seconds: stored times are whole milliseconds."""
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadLetterOptions:
-    """The options that say which dead letters are meant."""
+    """The options that select dead letters."""
 
     tenant: Annotated[str | None, Parameter(help="Only those of this tenant.")] = None
     reason: Annotated[str | None, Parameter(help="Only those whose reason contains this text.")] = None
-    ids: Annotated[
-        list[int] | None, Parameter(name="--id", help="Only the one with this number; repeat it for more.")
-    ] = None
+    ids: Annotated[list[int] | None, Parameter(name="--id", help="Only the one with this id; repeat it for more.")] = (
+        None
+    )
     before: Annotated[
         str | None,
         Parameter(
             allow_leading_hyphen=True,
-            help="Only those that were buried before a time such as 2026-01-31T12:00Z, or longer ago than 90s, 2h30m, "
-            "7d.",
+            help="Only those buried before a time such as 2026-01-31T12:00Z, or longer ago than 90s, 2h30m, 7d.",
         ),
     ] = None
 
     def query(self, queue: str, now: float, latest: float | None, **page: int) -> DeadLetterQuery:
-        """Return the query for them; `latest` is the time before which they were buried, if the options name none."""
+        """Return the query. `latest` replaces --before if that is not given."""
         buried = latest if self.before is None else parse_moment(self.before, now)
         ids = tuple(self.ids or ())
         return DeadLetterQuery(
@@ -69,21 +68,21 @@ def dead(
     /,
     *,
     which: DeadLetterOptions = ANY_LETTER,
-    after: Annotated[int, Parameter(help="Only those with a greater number: the last of the page before.")] = 0,
-    limit: Annotated[int, Parameter(validator=Number(gte=1, lte=100_000), help="How many at the most.")] = 20,
-    body: Annotated[bool, Parameter(help="Show what they say: a call, text, or bytes.")] = False,
-    detail: Annotated[bool, Parameter(help="Show the tracebacks of what went wrong last.")] = False,
+    after: Annotated[int, Parameter(help="Only those with a greater id: the last of the previous page.")] = 0,
+    limit: Annotated[int, Parameter(validator=Number(gte=1, lte=100_000), help="Maximum number.")] = 20,
+    body: Annotated[bool, Parameter(help="Show the bodies: a call, text, or bytes.")] = False,
+    detail: Annotated[bool, Parameter(help="Show the traceback of the last failure.")] = False,
     options: QueueOptions = QUEUES,
     json: Json = False,
 ) -> None:
-    """Show messages that were given up, with the reason; once it is mended, `redrive` puts them back.
+    """Show dead letters with their reasons. Fix the cause, then put them back with `redrive`.
 
     Example: holdfast queue dead mail --tenant tenant-a --detail
     """
     with options.open() as store:
         name = store.require(queue)
         now = store.backend.inspect(name, top=0).at
-        query = which.query(name, now, None, after=after, limit=limit + 1)  # one more, to know whether there are more
+        query = which.query(name, now, None, after=after, limit=limit + 1)  # one more, to see whether there are more
         found = list(read_letters(store.backend, query))
     are_more, found = len(found) > limit, found[:limit]
     if json:
@@ -109,7 +108,7 @@ def dead(
             ],
         )
     if are_more:
-        print_note(f"there are more: go on with --after {found[-1].id}, or raise --limit", as_json=json)
+        print_note(f"there are more: continue with --after {found[-1].id}, or raise --limit", as_json=json)
 
 
 def _show(letter: DeadLetter, *, with_body: bool, with_detail: bool) -> None:
@@ -137,7 +136,7 @@ def _to_json(letter: DeadLetter, *, with_body: bool, with_detail: bool) -> dict[
 
 
 def read_letters(backend: Backend, query: DeadLetterQuery) -> Iterator[DeadLetter]:
-    """All dead letters that a query means, in the order of their numbers, as many as its limit allows."""
+    """Yield all dead letters that match a query, in the order of their ids, up to its limit."""
     left = query.limit
     while left > 0:
         page = backend.list_dead_letters(msgspec.structs.replace(query, limit=min(PAGE, left)))
@@ -149,7 +148,7 @@ def read_letters(backend: Backend, query: DeadLetterQuery) -> Iterator[DeadLette
 
 
 def format_body(body: bytes) -> str:
-    """A body for people: the call that it is, or its text, or what is neither byte by byte."""
+    """Return a body for people: as a call, as text, or as escaped bytes."""
     try:
         called = unpack_call(body)
         arguments = msgspec.json.encode(msgspec.msgpack.decode(called.arguments)).decode()
@@ -169,29 +168,29 @@ def redrive(
     /,
     *,
     which: DeadLetterOptions = ANY_LETTER,
-    all_: Annotated[bool, Parameter(name="--all", help="All of them: needed where nothing else says which.")] = False,
+    all_: Annotated[bool, Parameter(name="--all", help="All of them. Required if no filter is given.")] = False,
     rate: Annotated[
-        float | None, Parameter(help="At most so many per second, so that they do not come back all at once.")
+        float | None, Parameter(help="Maximum messages per second, so that they do not all come back together.")
     ] = None,
-    discard: Annotated[bool, Parameter(help="Forget them, instead of putting them back.")] = False,
+    discard: Annotated[bool, Parameter(help="Delete them instead of putting them back.")] = False,
     dry_run: Annotated[bool, Parameter(help="Only count them.")] = False,
     options: QueueOptions = QUEUES,
     json: Json = False,
 ) -> None:
-    """Put messages that were given up back into their queue, as if they had just been sent, or forget them.
+    """Put dead letters back into their queue, as if they had just been sent, or delete them.
 
-    Those that are given up again meanwhile stay where they are. Interrupted, it has done what it says, and can be
-    repeated for the rest.
+    Messages that are buried again meanwhile stay dead letters. If interrupted, it reports what was done; repeat it for
+    the rest.
     Example: holdfast queue redrive mail --reason ConnectionError --rate 50
     """
     if not (all_ or which.tenant or which.reason or which.ids or which.before):
-        raise InvalidValue("which ones: name --tenant, --reason, --id or --before, or say --all")
+        raise InvalidValue("no filter: give --tenant, --reason, --id or --before, or --all")
     if rate is not None and not 0 < rate <= 1e6:
-        raise InvalidValue(f"--rate {rate:g}: expected messages per second, more than 0 and a million at the most")
+        raise InvalidValue(f"--rate {rate:g}: expected messages per second, more than 0 and at most a million")
     with options.open() as store:
         name = store.require(queue)
         now = store.backend.inspect(name, top=0).at
-        # What fails again while this goes on is not put back again: it would never end.
+        # Exclude messages that fail again meanwhile, or this would never end.
         query = which.query(name, now, now + _RESOLUTION, limit=MAX_LETTERS)
         if dry_run:
             count = sum(1 for _ in read_letters(store.backend, query))
@@ -202,18 +201,18 @@ def redrive(
 
 
 def _describe_result(count: int, name: str, *, discard: bool, dry_run: bool) -> str:
-    done = "forgotten" if discard else f"put back into {name}"
+    done = "deleted" if discard else f"put back into {name}"
     return f"{count:,} would be {done}" if dry_run else f"{count:,} {done}"
 
 
 class Redrive:
-    """Puts dead letters back in small steps, no faster than it may."""
+    """Redrives dead letters in small steps, at a limited rate."""
 
     def __init__(
         self, backend: Backend, query: DeadLetterQuery, rate: float | None, *, discard: bool, clock: Clock | None = None
     ) -> None:
         self._backend = backend
-        # A step is no more than comes in half a second, so that a rate is one that workers see as such.
+        # A step is at most what comes in half a second, so that workers see a steady rate.
         step = PAGE if rate is None else max(1, min(PAGE, round(rate / 2)))
         self.query = msgspec.structs.replace(query, limit=step)
         self.discard = discard
@@ -223,7 +222,7 @@ class Redrive:
         self.done = 0
 
     def step(self) -> bool:
-        """Put some back, in time; false: there are no more."""
+        """Redrive one step, after the wait that the rate requires. Return whether there may be more."""
         if self._rate is not None:
             self._clock.sleep(max(0.0, self._begun + self.done / self._rate - self._clock.monotonic()))
         count = self._backend.redrive(self.query, discard=self.discard)

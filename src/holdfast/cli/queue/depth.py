@@ -1,4 +1,4 @@
-"""`holdfast queue list|depth`: which queues there are, and what waits in them."""
+"""`holdfast queue list|depth`: list queues, and show their messages by state."""
 
 from typing import Annotated
 
@@ -16,109 +16,109 @@ from holdfast.queue.rules.placement import get_priority
 
 
 def list_(*, options: QueueOptions = QUEUES, json: Json = False) -> None:
-    """List the queues of the store, a name each line.
+    """List the queues of the store, one name per line.
 
     Example: holdfast queue list
     """
     with options.open() as store:
         names, address = store.names(), store.address
-    print_result(names, "\n".join(names) or f"there is no queue in {address} yet", as_json=json)
+    print_result(names, "\n".join(names) or f"there are no queues in {address} yet", as_json=json)
 
 
 def depth(
-    queue: Annotated[str | None, Parameter(name="QUEUE", help="Only this one; without it, all.")] = None,
+    queue: Annotated[str | None, Parameter(name="QUEUE", help="Only this queue; without it, all.")] = None,
     /,
     *,
     top: Annotated[
-        int, Parameter(validator=Number(gte=0, lte=1000), help="How many tenants with the most waiting.")
+        int, Parameter(validator=Number(gte=0, lte=1000), help="Number of tenants with the most waiting messages.")
     ] = 10,
-    lanes: Annotated[bool, Parameter(help="Show every lane that is not empty as well.")] = False,
+    lanes: Annotated[bool, Parameter(help="Also show every lane that is not empty.")] = False,
     options: QueueOptions = QUEUES,
     json: Json = False,
 ) -> None:
-    """Show what waits in queues, what workers hold, what is dead, how old the oldest is, and who has the most.
+    """Show the messages of queues by state, the age of the oldest one, and the tenants with the most messages.
 
-    Counts no messages: it takes as long for millions of them as for none.
+    Does not count messages one by one: it takes as long for millions of them as for none.
     Example: holdfast queue depth mail --lanes
     """
     with options.open() as store:
-        looks = store.inspect(store.select(queue), top=top)
+        snapshots = store.inspect(store.select(queue), top=top)
         address, is_exact = store.address, store.is_exact
-        if not json:  # which has it in every object
+        if not json:  # JSON has it in every object
             store.note_estimates(as_json=False)
     if json:
-        print_json([{**_to_json(look, with_lanes=lanes), "is_exact": is_exact} for look in looks])
+        print_json([{**_to_json(snapshot, with_lanes=lanes), "is_exact": is_exact} for snapshot in snapshots])
         return
-    if not looks:
-        print(f"there is no queue in {address} yet")
+    if not snapshots:
+        print(f"there are no queues in {address} yet")
         return
     print_table(
-        ("queue", *STATES, "oldest", "lanes"),
+        ("queue", *STATES, "oldest age", "lanes in use"),
         [
             (
-                look.queue,
-                *count_by_state(look.totals).values(),
-                format_age(compute_age(look, look.totals.oldest_since)),
-                look.totals.lanes_in_use,
+                snapshot.queue,
+                *count_by_state(snapshot.totals).values(),
+                format_age(compute_age(snapshot, snapshot.totals.oldest_since)),
+                snapshot.totals.lanes_in_use,
             )
-            for look in looks
+            for snapshot in snapshots
         ],
     )
-    _show_tenants(looks)
+    _show_tenants(snapshots)
     if lanes:
-        _show_lanes(looks)
-    for look in looks if lanes else ():
-        if look.lanes_left_out:
+        _show_lanes(snapshots)
+    for snapshot in snapshots if lanes else ():
+        if snapshot.lanes_left_out:
             print_note(
-                f"{look.queue}: {look.lanes_left_out:,} lanes of single tenants are not listed, because there are so "
-                "many; they are not the deepest, and they are in the sums",
+                f"{snapshot.queue}: {snapshot.lanes_left_out:,} lanes are not listed, because there are too many; they "
+                "are not the deepest, and the sums include them",
                 as_json=False,
             )
 
 
-def _show_tenants(looks: list[QueueSnapshot]) -> None:
+def _show_tenants(snapshots: list[QueueSnapshot]) -> None:
     rows = [
-        (look.queue, one.tenant, *count_by_state(one).values(), format_limits(one.limits))
-        for look in looks
-        for one in look.tenants
+        (snapshot.queue, one.tenant, *count_by_state(one).values(), format_limits(one.limits))
+        for snapshot in snapshots
+        for one in snapshot.tenants
     ]
     if rows:
         print()
         print_table(("queue", "tenant", *STATES, "own limits"), rows)
 
 
-def _show_lanes(looks: list[QueueSnapshot]) -> None:
+def _show_lanes(snapshots: list[QueueSnapshot]) -> None:
     print()
     print_table(
-        ("queue", "lane", "priority", "ready", "leased", "delayed", "dead", "oldest"),
+        ("queue", "lane", "priority", "ready", "leased", "delayed", "dead", "oldest age"),
         [
             (
-                look.queue,
+                snapshot.queue,
                 lane.lane,
                 get_priority(lane.lane),
                 lane.ready,
                 lane.leased,
                 lane.delayed,
                 lane.dead,
-                format_age(compute_age(look, lane.oldest_since)),
+                format_age(compute_age(snapshot, lane.oldest_since)),
             )
-            for look in looks
-            for lane in sorted(look.lanes, key=lambda lane: lane.lane)
+            for snapshot in snapshots
+            for lane in sorted(snapshot.lanes, key=lambda lane: lane.lane)
         ],
     )
 
 
-def _to_json(look: QueueSnapshot, *, with_lanes: bool) -> dict[str, object]:
-    totals = look.totals
+def _to_json(snapshot: QueueSnapshot, *, with_lanes: bool) -> dict[str, object]:
+    totals = snapshot.totals
     found: dict[str, object] = {
-        "queue": look.queue,
+        "queue": snapshot.queue,
         **count_by_state(totals),
         "lanes_in_use": totals.lanes_in_use,
-        "oldest_age": compute_age(look, totals.oldest_since),
-        "at": look.at,
-        "tenants": look.tenants,
-        "topics": look.topics,
-        "lanes_left_out": look.lanes_left_out,
-        "policy": msgspec.structs.asdict(look.policy),
+        "oldest_age": compute_age(snapshot, totals.oldest_since),
+        "at": snapshot.at,
+        "tenants": snapshot.tenants,
+        "topics": snapshot.topics,
+        "lanes_left_out": snapshot.lanes_left_out,
+        "policy": msgspec.structs.asdict(snapshot.policy),
     }
-    return {**found, "lanes": look.lanes} if with_lanes else found
+    return {**found, "lanes": snapshot.lanes} if with_lanes else found

@@ -1,4 +1,4 @@
-"""`holdfast queue limits|resize`: what tenants may do, and over how many lanes they are spread."""
+"""`holdfast queue limits|resize`: the limits of tenants, and the number of lanes."""
 
 from typing import Annotated, Literal, TypeAlias
 
@@ -20,40 +20,43 @@ MaybeCount: TypeAlias = int | Literal["none"] | None
 def limits(
     queue: QueueArgument,
     tenant: Annotated[
-        str | None, Parameter(name="TENANT", help="Whose limits; without it, those of tenants that have none.")
+        str | None, Parameter(name="TENANT", help="The tenant; without it, the default limits of the queue.")
     ] = None,
     /,
     *,
     rate: Annotated[
         MaybeNumber,
-        Parameter(help="Messages per second beside everybody else's; more wait apart, until there is room. Or none."),
+        Parameter(help="Messages per second in shared lanes; more are spilled to the overflow lane. Or none."),
     ] = None,
-    burst: Annotated[MaybeNumber, Parameter(help="Messages at once within --rate; none: those of ten seconds.")] = None,
-    max_rate: Annotated[MaybeNumber, Parameter(help="Messages per second that are accepted at all. Or none.")] = None,
+    burst: Annotated[
+        MaybeNumber, Parameter(help="Messages that may come together within --rate; none: those of ten seconds.")
+    ] = None,
+    max_rate: Annotated[MaybeNumber, Parameter(help="Messages per second that are accepted. Or none.")] = None,
     max_burst: Annotated[
-        MaybeNumber, Parameter(help="Messages at once within --max-rate; none: those of ten seconds.")
+        MaybeNumber, Parameter(help="Messages that may come together within --max-rate; none: those of ten seconds.")
     ] = None,
-    over_max_rate: Annotated[OverMaxRate | None, Parameter(help="What becomes of what exceeds --max-rate.")] = None,
-    run_rate: Annotated[MaybeNumber, Parameter(help="Messages per second that are handed to workers. Or none.")] = None,
+    over_max_rate: Annotated[
+        OverMaxRate | None, Parameter(help="Whether to reject or delay messages above --max-rate.")
+    ] = None,
+    run_rate: Annotated[MaybeNumber, Parameter(help="Messages per second leased to workers. Or none.")] = None,
     run_burst: Annotated[
-        MaybeNumber, Parameter(help="Messages at once within --run-rate; none: those of a tenth of a second.")
+        MaybeNumber,
+        Parameter(help="Messages that may be leased together within --run-rate; none: those of a tenth of a second."),
     ] = None,
-    concurrency: Annotated[
-        MaybeCount, Parameter(help="Messages that workers may hold at the same time. Or none.")
-    ] = None,
+    concurrency: Annotated[MaybeCount, Parameter(help="Messages leased at the same time. Or none.")] = None,
     max_backlog: Annotated[
-        MaybeCount, Parameter(help="Messages that may wait before more are refused; none: as the queue has it.")
+        MaybeCount, Parameter(help="Waiting messages at which more are refused; none: that of the queue.")
     ] = None,
     clear: Annotated[
-        bool, Parameter(help="Let the tenant have those of the queue again, or the queue have none.")
+        bool, Parameter(help="Remove the tenant's own limits, or without TENANT all limits of the queue.")
     ] = False,
     options: QueueOptions = QUEUES,
     json: Json = False,
 ) -> None:
-    """Show what a tenant may do, or what every tenant may, or change it, from the next message on.
+    """Show the limits of a tenant or of a queue, or change them from the next message on.
 
-    What is not named stays as it is. A tenant that had no limits of its own keeps those of the queue beside the new
-    ones, as they are now. Settings only say what a queue begins with.
+    Limits that are not named stay unchanged. A tenant without limits of its own gets a copy of those of the queue,
+    with the changes. Settings define only the limits that a new queue starts with.
     Example: holdfast queue limits mail tenant-a --rate 50 --concurrency 10
     """
     given = {
@@ -71,30 +74,30 @@ def limits(
         name: None if value == "none" else value for name, value in given.items() if value is not None
     }
     if clear and wanted:
-        raise InvalidValue("--clear is to be alone: clear the limits first, then set others")
+        raise InvalidValue("--clear cannot be combined with limits: clear them first, then set others")
     if tenant is not None:
-        Tenant(tenant)  # says what is wrong with the name
+        Tenant(tenant)  # raises InvalidValue for an invalid name
     with options.open() as store:
         name = store.require(queue)
         if not store.backend.capabilities.fleet_limits:
-            print_note(f"{store.address}: limits hold for each process alone, not for all together", as_json=json)
+            print_note(f"{store.address}: limits apply to each process separately, not to all together", as_json=json)
         if clear or wanted:
             _change(store, name, tenant, None if clear else wanted)
         own, policy = _limits(store, name, tenant)
-    held = msgspec.structs.asdict(own or policy.limits)
+    effective = msgspec.structs.asdict(own or policy.limits)
     if json:
-        print_json({"queue": name, "tenant": tenant, "limits": held, "is_own": own is not None})
+        print_json({"queue": name, "tenant": tenant, "limits": effective, "is_own": own is not None})
         return
     if tenant is not None:
         print(f"{tenant} has {'limits of its own' if own else f'the limits of {name}'}")
-    print_table(("limit", "value"), [(each, format_value(value)) for each, value in held.items()])
+    print_table(("limit", "value"), [(each, format_value(value)) for each, value in effective.items()])
 
 
 def _limits(store: QueueStore, queue: str, tenant: str | None) -> tuple[Limits | None, QueuePolicy]:
-    """Return the tenant's own limits, if it has any, and the policy, which has those of everybody."""
-    look = store.backend.inspect(queue, tenants=[] if tenant is None else [tenant], top=0)
-    own = next((one.limits for one in look.tenants if one.tenant == tenant), None)
-    return own, look.policy
+    """Return the tenant's own limits, or None, and the policy, which has the limits of all other tenants."""
+    snapshot = store.backend.inspect(queue, tenants=[] if tenant is None else [tenant], top=0)
+    own = next((one.limits for one in snapshot.tenants if one.tenant == tenant), None)
+    return own, snapshot.policy
 
 
 def _change(store: QueueStore, queue: str, tenant: str | None, wanted: dict[str, object] | None) -> None:
@@ -108,19 +111,19 @@ def _change(store: QueueStore, queue: str, tenant: str | None, wanted: dict[str,
 
 def resize(
     queue: QueueArgument,
-    lanes: Annotated[int, Parameter(name="LANES", help="Lanes that tenants are to share, 1 to 4096.")],
+    lanes: Annotated[int, Parameter(name="LANES", help="Number of shared lanes, 1 to 4096.")],
     /,
     *,
     hand: Annotated[
         int | None,
-        Parameter(help="Lanes of each tenant; 0: a lane of its own for each. Without it, as many as it has."),
+        Parameter(help="Lanes dealt to each tenant; 0: one lane for each tenant. Default: unchanged."),
     ] = None,
     options: QueueOptions = QUEUES,
     json: Json = False,
 ) -> None:
-    """Change over how many lanes tenants are spread, while producers and workers go on.
+    """Change the number of lanes, while producers and workers run.
 
-    What waits is handled where it is; what is sent from now on goes to the lanes there are then. Nothing is lost.
+    Waiting messages stay in their lanes; new messages use the new lanes. No message is lost.
     Example: holdfast queue resize mail 256
     """
     with options.open() as store:
@@ -130,14 +133,14 @@ def resize(
         store.backend.change(name, QueueChange(policy=after))
     print_result(
         {"queue": name, **pick_attributes(after, "lanes", "hand"), "before": pick_attributes(before, "lanes", "hand")},
-        f"{name}: {before.lanes} lanes, {before.hand} of each tenant, are now {after.lanes}, {after.hand} of each",
+        f"{name}: {before.lanes} lanes, {before.hand} of each tenant, changed to {after.lanes}, {after.hand} of each",
         as_json=json,
     )
 
 
 def format_limits(limits: Limits | None) -> str:
-    """Those that are set, in one line."""
+    """Return the limits that are set, in one line."""
     if limits is None:
         return ""
-    # What has its default is left out, as where it is kept.
+    # `to_builtins` omits defaults, as in the store.
     return " ".join(f"{name}={format_value(value)}" for name, value in msgspec.to_builtins(limits).items()) or "none"

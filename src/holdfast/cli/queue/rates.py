@@ -1,17 +1,17 @@
-"""What two looks at a queue say about its pace, and times for people. Pure."""
+"""Compute how fast a queue changes between two snapshots, and format times for people. Pure."""
 
 from holdfast.queue.backend import QueueSnapshot
 
 
 def compute_rate(before: QueueSnapshot | None, now: QueueSnapshot) -> float | None:
-    """Messages per second by which the backlog grows, or shrinks if it is below 0; None: there was no earlier look."""
+    """Return the growth of the backlog in messages per second, negative if it shrinks; None without an earlier one."""
     if before is None:
         return None
     return _rate(before.totals.waiting, now.totals.waiting, now.at - before.at)
 
 
 def compute_tenant_rates(before: QueueSnapshot | None, now: QueueSnapshot) -> dict[str, float]:
-    """The same for every tenant that both looks list."""
+    """Return the growth of the backlog for every tenant that both snapshots list."""
     if before is None:
         return {}
     then = {tenant.tenant: tenant.waiting for tenant in before.tenants}
@@ -24,7 +24,7 @@ def compute_tenant_rates(before: QueueSnapshot | None, now: QueueSnapshot) -> di
 
 
 def seconds_until_empty(waiting: int, rate: float | None) -> float | None:
-    """Seconds until nothing waits, if it goes on like this; None: it does not come to that."""
+    """Return the estimated seconds until the backlog is empty, or None if it does not shrink."""
     return waiting / -rate if waiting and rate is not None and rate < 0 else None
 
 
@@ -33,7 +33,7 @@ def _rate(then: int, now: int, seconds: float) -> float | None:
 
 
 def format_age(seconds: float | None) -> str:
-    """A time span for people, in two units at the most."""
+    """Return a time span for people, in at most two units."""
     if seconds is None:
         return ""
     if seconds < 10:
@@ -47,7 +47,7 @@ def format_age(seconds: float | None) -> str:
 
 
 def format_rate(rate: float | None) -> str:
-    """A rate of change for people, with its sign."""
+    """Return a rate of change for people, with its sign."""
     if rate is None:
         return ""
     return "0" if abs(rate) < 0.05 else f"{rate:+,.1f}"

@@ -1,4 +1,4 @@
-"""`holdfast queue send`: put messages into a queue; many for one tenant as fast as it may, and no faster."""
+"""`holdfast queue send`: send one message, or many for one tenant as fast as its limits allow."""
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -30,11 +30,11 @@ from holdfast.queue.message import DEFAULT_PRIORITY, MAX_BODY_BYTES, BatchKeys, 
 from holdfast.queue.queue import build_backpressure
 
 MIN_WAIT = 0.05
-"""Seconds: so that many small waits do not become a busy loop."""
+"""Minimum pause in seconds, so that many short ones do not become a busy loop."""
 
 
 class SendSummary(msgspec.Struct, kw_only=True):
-    """What became of the messages so far."""
+    """Counts of the messages sent so far."""
 
     queue: str
     sent: int = 0
@@ -43,9 +43,9 @@ class SendSummary(msgspec.Struct, kw_only=True):
 
 
 class Sender:
-    """Sends batches in their order; what is refused is sent again when the queue says so, before anything else.
+    """Sends batches in order. Sends refused messages again when the queue allows it, before any others.
 
-    Raises Backpressure when nothing at all was kept for `timeout` seconds.
+    Raises Backpressure if no message was accepted for `timeout` seconds.
     """
 
     def __init__(self, backend: Backend, queue: str, clock: Clock, timeout: float) -> None:
@@ -55,7 +55,7 @@ class Sender:
         self._timeout = timeout
 
     def send(self, messages: Sequence[OutgoingMessage], waiting: Callable[[float], None]) -> None:
-        """Send all of them; `waiting` is called with the seconds of every pause before it."""
+        """Send all messages. Calls `waiting` with the seconds of every pause before it."""
         begun = self._clock.monotonic()
         while messages:
             results = self._backend.send(self.summary.queue, messages)
@@ -82,7 +82,7 @@ class Sender:
 
 
 BATCH_SIZE = 500
-"""Messages of one step: enough that its own cost does not count, few enough that nobody waits long for it."""
+"""Messages per transaction: enough to make its fixed cost negligible, few enough to be quick."""
 
 
 def send(
@@ -92,40 +92,40 @@ def send(
         Parameter(
             name="FILE",
             allow_leading_hyphen=True,
-            help="What to send, with --job its arguments; without it, or with -, standard input.",
+            help="The body, or with --job its arguments. Without it, or with -, standard input.",
         ),
     ] = STANDARD_INPUT,
     /,
     *,
-    tenant: Annotated[str, Parameter(help="Whose work it is.")],
+    tenant: Annotated[str, Parameter(help="The tenant of the message.")],
     job: Annotated[
-        str | None, Parameter(help="Call the job of this name; what is sent are its arguments, a JSON object.")
+        str | None, Parameter(help="Call the job of this name. FILE has its arguments, a JSON object.")
     ] = None,
-    arguments: Annotated[
-        str | None, Parameter(help="With --job: the arguments, instead of FILE. {} if it takes none.")
-    ] = None,
+    arguments: Annotated[str | None, Parameter(help="With --job: the arguments, instead of FILE; {} for none.")] = None,
     priority: Annotated[int, Parameter(help="0, the most urgent, to 3.")] = DEFAULT_PRIORITY,
-    delay: Annotated[str | None, Parameter(help="Not to be handled before 90s, 30m, 2h30m, 1d are over.")] = None,
-    group: Annotated[str | None, Parameter(help="Handled after all that was sent to this group before.")] = None,
+    delay: Annotated[str | None, Parameter(help="Time before it may be handled, such as 90s, 30m, 2h30m, 1d.")] = None,
+    group: Annotated[str | None, Parameter(help="Handled after all earlier messages of this group.")] = None,
     key: Annotated[
         str | None,
         Parameter(
-            help="Of several messages with one key, sent within minutes, one is kept. With --lines, each line has a "
-            "key of its own that follows from KEY and from what it says."
+            help="Deduplication key: of several messages with one key, sent within minutes, only the first is stored. "
+            "With --lines, each line gets its own key, derived from KEY and its content."
         ),
     ] = None,
-    ttl: Annotated[str | None, Parameter(help="Dropped, unhandled, after this time. As the queue has it.")] = None,
-    lines: Annotated[bool, Parameter(help="Send every line that is not empty, as a message.")] = False,
+    ttl: Annotated[
+        str | None, Parameter(help="Time to live: dropped unhandled after it. Default: the queue's ttl.")
+    ] = None,
+    lines: Annotated[bool, Parameter(help="Send every line that is not empty as a message.")] = False,
     timeout: Annotated[
-        str, Parameter(help="With --lines: how long to wait while the tenant has sent too much, before giving up.")
+        str, Parameter(help="With --lines: maximum time to wait while messages are refused by backpressure.")
     ] = "1m",
     options: QueueOptions = QUEUES,
     json: Json = False,
 ) -> None:
-    """Send a message, or one for each line, to a queue, and say what became of it.
+    """Send a message, or one for each line, to a queue, and print the result.
 
-    When it returns, the message is kept. Code 3 if the tenant has sent too much: the error says when to try again.
-    Whether there is such a job and what it takes, workers know: a call that is wrong ends among the dead.
+    When it returns, the message is stored. Exit code 3 if the tenant exceeds a limit: the error says when to try again.
+    Job names and arguments are checked by workers: an invalid call becomes a dead letter.
     Example: holdfast queue send mail welcome.json --tenant tenant-a --job welcome
     """
     _require_compatible(file, job, arguments, lines=lines)
@@ -138,7 +138,7 @@ def send(
         key=key,
         ttl=None if ttl is None else parse_duration(ttl),
     )
-    check_message(message)  # with no body yet: what is wrong with the rest is told before anything is opened or sent
+    check_message(message)  # without a body yet, so that invalid options fail before anything is opened or sent
     seconds = parse_duration(timeout)
     given = None if job is None or arguments is None else _encode_call(job, arguments)
     with _open_source(file) as source, options.open() as store:
@@ -155,31 +155,31 @@ def send(
     if json:
         print_json({**msgspec.structs.asdict(result), "is_spilled": result.is_spilled})
         return
-    what = "was there already, with the same key" if result.is_duplicate else "is kept"
-    apart = ", apart from others until there is room" if result.is_spilled else ""
-    print(f"message {result.id} {what}, in lane {result.lane} of {result.queue}{apart}; trace {result.trace}")
+    what = "was sent before, with the same key" if result.is_duplicate else "accepted"
+    spilled = " (spilled)" if result.is_spilled else ""
+    print(f"message {result.id} {what}, in lane {result.lane} of {result.queue}{spilled}; trace {result.trace}")
 
 
 def _require_compatible(file: str, job: str | None, arguments: str | None, *, lines: bool) -> None:
     if job == "":
-        raise InvalidValue("--job '': expected the name of a job, which is that of its function, or its `name`")
+        raise InvalidValue("--job '': expected the name of a job: that of its function, or its `name`")
     if arguments is None:
         return
     if job is None:
-        raise InvalidValue("--arguments without --job: expected both, or what to send in a file or on standard input")
+        raise InvalidValue("--arguments without --job: give both, or the body in a file or on standard input")
     if lines or file != STANDARD_INPUT:
         other = "--lines" if lines else file
-        raise InvalidValue(f"--arguments and {other}: expected one of them, each has the arguments of {job}")
+        raise InvalidValue(f"--arguments and {other}: give only one of them, each has the arguments of {job}")
 
 
 def _read_body(source: BinaryIO, job: str | None) -> bytes:
     if job is None:
-        return source.read(MAX_BODY_BYTES + 1)  # one more, so that what is too large is told from what fits
+        return source.read(MAX_BODY_BYTES + 1)  # one more, to detect a body that is too large
     return _encode_call(job, source.read())
 
 
 def _read_bodies(source: BinaryIO, job: str | None) -> Iterator[bytes]:
-    """Every line that is not empty, or the call for which it has the arguments."""
+    """Yield every line that is not empty or, with a job, the call with the arguments in that line."""
     for number, line in enumerate(source, start=1):
         text = line.rstrip(b"\r\n")
         if text:
@@ -216,8 +216,8 @@ def _send_lines(sender: Sender, message: OutgoingMessage, bodies: Iterator[bytes
 
 def _describe(summary: SendSummary) -> str:
     parts = [f"{summary.sent:,} sent to {summary.queue}"]
-    parts += [f"{summary.duplicates:,} of them were there already"] * bool(summary.duplicates)
-    parts += [f"{summary.spilled:,} wait apart until there is room"] * bool(summary.spilled)
+    parts += [f"{summary.duplicates:,} of them had been sent before"] * bool(summary.duplicates)
+    parts += [f"{summary.spilled:,} spilled"] * bool(summary.spilled)
     return ", ".join(parts)
 
 
@@ -235,7 +235,7 @@ def _open_source(file: str) -> Iterator[BinaryIO]:
         return
     require_file(file)
     try:
-        source = Path(file).open("rb")  # noqa: SIM115 - closed below; what goes wrong while it is open is another matter
+        source = Path(file).open("rb")  # noqa: SIM115 - closed below; only errors of opening are handled here
     except OSError as error:
         raise InvalidValue(f"{file} cannot be read: {error.strerror}; name another file") from error
     with source:

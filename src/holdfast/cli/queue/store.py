@@ -1,4 +1,4 @@
-"""The store that commands on queues work on, and the options that name it."""
+"""The store that the commands on queues use, and the options that name it."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,73 +17,73 @@ from holdfast.queue.backend import Backend, QueueSnapshot
 from holdfast.queue.open import get_backend_kind
 
 QueueArgument: TypeAlias = Annotated[str, Parameter(name="QUEUE", help="The name of the queue.")]
-_NAME_ONE = (
+_STORE_HINT = (
     "name the store that producers and workers use, with --backend, --settings, HOLDFAST_SETTINGS or --data-directory"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class QueueStore:
-    """Queues that can be looked at and changed, with no server between."""
+    """An open store of queues, used directly and not through a server."""
 
     backend: Backend
     address: str
-    """Where they are, for people; no password in it."""
+    """The address of the store for people, without a password."""
 
     def names(self) -> Sequence[str]:
         """Return the names of all queues."""
         return self.backend.list_queues()
 
     def require(self, queue: str) -> str:
-        """Return the name, if there is such a queue. Raise NotFound with those there are."""
+        """Return `queue` if it exists. Otherwise raise NotFound with the existing queues."""
         known = self.names()
         if check_queue_name(queue) not in known:
-            there = f"there are {', '.join(known)}" if known else "there is none yet"
+            existing = f"existing queues: {', '.join(known)}" if known else "there are none yet"
             raise NotFound(
-                f"there is no queue {queue} in {self.address}: {there}; a queue is made when a program first uses it, "
-                "or by [[queue]] of the settings"
+                f"there is no queue {queue} in {self.address}: {existing}; a queue is created when a program first "
+                "uses it, or by [[queue]] in the settings"
             )
         return queue
 
     def select(self, queue: str | None) -> Sequence[str]:
-        """Return that queue, or all of them."""
+        """Return the given queue, or all queues if it is None."""
         return self.names() if queue is None else [self.require(queue)]
 
     def inspect(self, queues: Sequence[str], *, top: int, tenants: Sequence[str] = ()) -> list[QueueSnapshot]:
-        """Return the queues as they are."""
+        """Return a snapshot of each queue."""
         return [self.backend.inspect(queue, tenants=tenants, top=top) for queue in queues]
 
     @property
     def is_exact(self) -> bool:
-        """Whether depths are exact, and not estimates."""
+        """Whether depths are exact, not estimates."""
         return self.backend.capabilities.exact_counts
 
     def note_estimates(self, *, as_json: bool) -> None:
-        """Say on standard error that depths are estimates, if they are."""
+        """Print a note on standard error if depths are estimates."""
         if not self.is_exact:
-            print_note(f"{self.address}: these numbers are estimates of a while ago", as_json=as_json)
+            print_note(f"{self.address}: these numbers are estimates, and may be out of date", as_json=as_json)
 
 
 @Parameter(name="*")
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueOptions(SettingsOptions):
-    """The options that name the store of queues that a command works on."""
+    """The options that name the store of queues."""
 
     backend: Annotated[
         str | None,
         Parameter(
-            help="Where the queues are, as in holdfast.queue.Queue: sqlite:FILE, postgresql://USER@HOST/NAME, or an "
-            "address of another registered backend. Without it, the store of the settings."
+            help="Address of the queues, as in holdfast.queue.Queue: sqlite:FILE, postgresql://USER@HOST/NAME, or an "
+            "address of another registered backend. Default: the store of the settings."
         ),
     ] = None
 
     @contextmanager
     def open(self) -> Iterator[QueueStore]:
-        """Open the store. Raise NotFound where there is none.
+        """Open the store. Raise NotFound if there is none.
 
-        None is made, and nothing is changed in a database of others, unless the settings have queues to be made in it.
+        Does not create a store, nor tables in an existing database, unless the settings define queues.
         """
-        from holdfast.queue.backends.sql.schema import SUBSYSTEM  # not above: the help of commands needs no database
+        from holdfast.queue.backends.sql.schema import SUBSYSTEM  # here, because --help needs no database
 
         values = self.load()
         if self.backend is not None:
@@ -93,7 +93,7 @@ class QueueOptions(SettingsOptions):
             if not values.queue:
                 _require_queues(values, databases)
             with open_queue_backend(values, databases) as backend:
-                seed_queues(values, backend, warn=False)  # whoever looks sees what holds
+                seed_queues(values, backend, warn=False)  # commands show the stored policy anyway
                 yield QueueStore(backend, str(values.queue_store or path or values.database.url))
 
 
@@ -101,7 +101,7 @@ QUEUES = QueueOptions()
 
 
 def _require_queues(values: Settings, databases: Databases) -> None:
-    """Raise NotFound where there are no queues, with what to name instead."""
+    """Raise NotFound, with a hint, if there are no queues."""
     from holdfast.queue.backends.sql.addresses import has_tables, require_queues_in_file
     from holdfast.queue.backends.sql.schema import SUBSYSTEM
 
@@ -115,6 +115,6 @@ def _require_queues(values: Settings, databases: Databases) -> None:
         elif path is not None:
             require_queues_in_file(path)
         elif not has_tables(databases.database(SUBSYSTEM)):
-            raise NotFound(f"there are no queues in {values.database.url}")  # noqa: TRY301 - as of a file
+            raise NotFound(f"there are no queues in {values.database.url}")  # noqa: TRY301 - handled like a file's error
     except NotFound as error:
-        raise NotFound(f"{error}: {_NAME_ONE}") from error
+        raise NotFound(f"{error}: {_STORE_HINT}") from error

@@ -1,4 +1,4 @@
-"""`holdfast queue sweep`: drop what is too old to be worth anything."""
+"""`holdfast queue sweep`: drop old messages."""
 
 from datetime import UTC, datetime
 from typing import Annotated
@@ -19,15 +19,15 @@ def sweep(
         str,
         Parameter(
             allow_leading_hyphen=True,
-            help="Drop what was sent before a time such as 2026-01-31T12:00Z, or longer ago than 90s, 2h30m, 7d.",
+            help="Drop messages sent before a time such as 2026-01-31T12:00Z, or longer ago than 90s, 2h30m, 7d.",
         ),
     ],
     options: QueueOptions = QUEUES,
     json: Json = False,
 ) -> None:
-    """Drop messages that nobody holds and that were sent before a time: after a full sync, older deltas are worthless.
+    """Drop messages that are not leased and were sent before a time: after a full sync, older deltas are obsolete.
 
-    Drops what has outlived its ttl as well. Dropped is dropped: these are not kept among the dead.
+    Also drops messages older than their ttl. Dropped messages are deleted, not moved to the dead letters.
     Example: holdfast queue sweep mail --before 2h
     """
     with options.open() as store:
@@ -36,15 +36,15 @@ def sweep(
         dropped = store.backend.sweep(name, limit)
     print_result(
         {"queue": name, "before": limit, "dropped": dropped},
-        f"{dropped:,} of {name} dropped that were sent before {format_time(limit)}",
+        f"{dropped:,} messages of {name} dropped that were sent before {format_time(limit)}",
         as_json=json,
     )
 
 
 def parse_moment(text: str, now: float) -> float:
-    """Seconds since the epoch of a time such as 2026-01-31T12:00Z, or of an age such as 2h30m.
+    """Return the seconds since the epoch of a time such as 2026-01-31T12:00Z, or of an age such as 2h30m.
 
-    A time without a zone is UTC, as all times are shown. Raises InvalidValue for what is neither, or is yet to come.
+    A time without a zone is UTC, as all times are shown. Raise InvalidValue for any other text or a future time.
     """
     try:
         at = datetime.fromisoformat(text)
@@ -53,7 +53,7 @@ def parse_moment(text: str, now: float) -> float:
     else:
         moment = (at if at.tzinfo else at.replace(tzinfo=UTC)).timestamp()
         if moment > now:
-            raise InvalidValue(f"{text} is yet to come: expected a time that is past")
+            raise InvalidValue(f"{text} is in the future: expected a past time")
         return moment
     try:
         return now - parse_duration(text)

@@ -1,4 +1,4 @@
-"""`holdfast queue top`: queues and their busiest tenants, as they change."""
+"""`holdfast queue top`: a live view of queues and their busiest tenants."""
 
 import os
 import select
@@ -19,42 +19,42 @@ from holdfast.queue.backend import QueueSnapshot
 from holdfast.queue.depth import compute_age, count_by_state
 
 MAX_TENANTS = 10
-"""Tenants that are shown at the most: a screen has room for them."""
+"""Maximum tenants shown: as many as fit on a screen."""
 
 
 class BacklogFigures(msgspec.Struct, frozen=True, kw_only=True):
-    """What is in a queue, and how its backlog changes."""
+    """The messages of a queue or of a tenant by state, and how fast its backlog changes."""
 
     queue: str
     ready: int
-    """Messages that wait, without those that are spilled."""
+    """Messages that wait, without spilled ones."""
     spilled: int
     leased: int
     delayed: int
     dead: int
     change_rate: float | None
-    """Messages per second; below 0, the backlog shrinks. None: there is no look before it."""
+    """Growth of the backlog in messages per second, negative if it shrinks; None without an earlier sample."""
     seconds_until_empty: float | None
-    """Until nothing waits, if it goes on like this; None: it does not come to that."""
+    """Estimated seconds until the backlog is empty, or None if it does not shrink."""
 
 
 class QueueFigures(BacklogFigures, frozen=True, kw_only=True):
-    """A queue as a whole."""
+    """The figures of a queue."""
 
     lanes_in_use: int
-    """Lanes that are not empty."""
+    """Number of lanes that are not empty."""
     oldest_age: float | None
-    """Seconds for which the message has been waiting that waits the longest; None: none waits."""
+    """Age of the oldest waiting message in seconds, or None if none waits."""
 
 
 class TenantFigures(BacklogFigures, frozen=True, kw_only=True):
-    """One of its tenants."""
+    """The figures of one tenant in a queue."""
 
     tenant: str
 
 
 class Figures(msgspec.Struct, frozen=True, kw_only=True):
-    """A look at queues, and at the tenants that have the most waiting in any of them."""
+    """One sample of queues, and of the tenants with the most waiting messages in any of them."""
 
     at: float
     queues: Sequence[QueueFigures]
@@ -62,7 +62,7 @@ class Figures(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueSampler:
-    """Looks at one queue, or at all; queues may come to be meanwhile."""
+    """Takes samples of one queue, or of all queues, including new ones."""
 
     def __init__(self, store: QueueStore, queue: str | None) -> None:
         self.store = store
@@ -70,27 +70,27 @@ class QueueSampler:
         self._before: dict[str, QueueSnapshot] = {}
 
     def sample(self) -> Figures:
-        """Return how queues are now."""
+        """Return the figures of now, with rates since the previous sample."""
         names = self.store.names() if self._queue is None else [self._queue]
-        looks = self.store.inspect(names, top=MAX_TENANTS)
-        figures = compute_figures(looks, self._before)
-        self._before = {look.queue: look for look in looks}
+        snapshots = self.store.inspect(names, top=MAX_TENANTS)
+        figures = compute_figures(snapshots, self._before)
+        self._before = {snapshot.queue: snapshot for snapshot in snapshots}
         return figures
 
 
-def compute_figures(looks: Sequence[QueueSnapshot], before: Mapping[str, QueueSnapshot]) -> Figures:
-    """What looks say, beside the looks before them."""
+def compute_figures(snapshots: Sequence[QueueSnapshot], before: Mapping[str, QueueSnapshot]) -> Figures:
+    """Compute figures from snapshots and from the previous snapshot of each queue, if there is one."""
     queues: list[QueueFigures] = []
     tenants: list[TenantFigures] = []
-    for look in looks:
-        earlier = before.get(look.queue)
-        totals, rate, rates = look.totals, compute_rate(earlier, look), compute_tenant_rates(earlier, look)
+    for snapshot in snapshots:
+        earlier, totals = before.get(snapshot.queue), snapshot.totals
+        rate, rates = compute_rate(earlier, snapshot), compute_tenant_rates(earlier, snapshot)
         queues.append(
             QueueFigures(
-                queue=look.queue,
+                queue=snapshot.queue,
                 **count_by_state(totals),
                 lanes_in_use=totals.lanes_in_use,
-                oldest_age=compute_age(look, totals.oldest_since),
+                oldest_age=compute_age(snapshot, totals.oldest_since),
                 change_rate=rate,
                 seconds_until_empty=seconds_until_empty(totals.waiting, rate),
             )
@@ -98,23 +98,24 @@ def compute_figures(looks: Sequence[QueueSnapshot], before: Mapping[str, QueueSn
         tenants += (
             TenantFigures(
                 tenant=one.tenant,
-                queue=look.queue,
+                queue=snapshot.queue,
                 **count_by_state(one),
                 change_rate=rates.get(one.tenant),
                 seconds_until_empty=seconds_until_empty(one.waiting, rates.get(one.tenant)),
             )
-            for one in look.tenants
+            for one in snapshot.tenants
         )
     tenants.sort(key=lambda one: (-one.ready - one.spilled, one.queue, one.tenant))
-    return Figures(at=max((look.at for look in looks), default=0.0), queues=queues, tenants=tenants[:MAX_TENANTS])
+    at = max((snapshot.at for snapshot in snapshots), default=0.0)
+    return Figures(at=at, queues=queues, tenants=tenants[:MAX_TENANTS])
 
 
 _QUIT = (b"q", b"Q", b"")
-"""Also the end of the input: nobody is there any more."""
+"""Keys that quit, and the end of the input."""
 
 
 class KeyReader:
-    """What is pressed, at once and unseen, while it is open; nothing where there is no terminal to press keys on."""
+    """Reads single key presses without echo while it is open. Without a terminal it reads nothing."""
 
     def __init__(self) -> None:
         self._file: int | None = None
@@ -141,7 +142,7 @@ class KeyReader:
             self._file = None
 
     def is_quit_within(self, seconds: float) -> bool:
-        """Wait so long; true, and at once, when somebody wants no more."""
+        """Wait up to `seconds`. Return True immediately if a key to quit is pressed."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             if self._file is None:
@@ -151,25 +152,28 @@ class KeyReader:
         return False
 
 
-_QUEUES = ("queue", "ready", "spilled", "change/s", "empty in", "oldest", "in flight", "delayed", "dead", "lanes")
+_QUEUES = (
+    *("queue", "ready", "spilled", "change/s", "empty in", "oldest age"),
+    *("in flight", "delayed", "dead", "lanes in use"),
+)
 _TENANTS = ("tenant", "queue", "ready", "spilled", "change/s", "empty in", "in flight", "delayed", "dead")
 
 
 def top(
-    queue: Annotated[str | None, Parameter(name="QUEUE", help="Only this one; without it, all.")] = None,
+    queue: Annotated[str | None, Parameter(name="QUEUE", help="Only this queue; without it, all.")] = None,
     /,
     *,
     interval: Annotated[
-        float, Parameter(validator=Number(gte=0.1, lte=3600), help="Seconds between two looks, 0.1 to 3600.")
+        float, Parameter(validator=Number(gte=0.1, lte=3600), help="Seconds between two samples, 0.1 to 3600.")
     ] = 2.0,
-    once: Annotated[bool, Parameter(help="Look once, print it, and end.")] = False,
+    once: Annotated[bool, Parameter(help="Print one sample, and exit.")] = False,
     options: QueueOptions = QUEUES,
     json: Json = False,
 ) -> None:
-    """Watch queues and their busiest tenants: what waits, how fast that changes, how old it is, what workers hold.
+    """Watch queues and their busiest tenants: waiting and leased messages, their age, and how fast the backlog changes.
 
-    Ends with q or Ctrl-C. Without a terminal, and with --json, every look is printed, until Ctrl-C: a line for each
-    queue, or for each look. Rates are those between two looks, so the first has none.
+    Press q or Ctrl-C to quit. Without a terminal, and with --json, every sample is printed until Ctrl-C: a line for
+    each queue, or with --json for each sample. Rates are computed between two samples, so the first has none.
     Example: holdfast queue top mail --interval 5
     """
     with options.open() as store:
@@ -221,12 +225,12 @@ def _print(figures: Figures, *, as_json: bool) -> None:
 
 
 def _print_all(sampler: QueueSampler, interval: float, *, as_json: bool) -> None:
-    keys = KeyReader()  # not open, they only wait: a terminal would stop whoever opens them in the background
+    keys = KeyReader()  # not opened, only used to wait: opening it in the background would stop the process
     while True:
         try:
             _print(sampler.sample(), as_json=as_json)
         except EngineUnavailable as error:
-            print_note(f"{error}; looking again", as_json=as_json)
+            print_note(f"{error}; trying again", as_json=as_json)
         if keys.is_quit_within(interval):
             return
 
@@ -242,15 +246,13 @@ def _show_live(sampler: QueueSampler, interval: float) -> None:
         for position, name in enumerate(header):
             drawn.add_column(name, justify="left" if position == 0 or name == "queue" else "right", no_wrap=True)
         for row in rows:
-            drawn.add_row(
-                *(Text(escape_unprintable(cell)) for cell in row)
-            )  # nothing in it is markup, or for the terminal
+            drawn.add_row(*(Text(escape_unprintable(cell)) for cell in row))  # neither markup nor control characters
         return drawn
 
-    def drawn(figures: Figures, trouble: str) -> Group:
-        title = Text(f"{sampler.store.address}, {format_time(figures.at)}, every {interval:g} s; {estimates}q ends")
-        shown: list[Any] = [title, Text(trouble, style="bold red")]
-        shown.append(table(_QUEUES, _queue_rows(figures)) if figures.queues else Text("there is no queue yet"))
+    def drawn(figures: Figures, error: str) -> Group:
+        title = Text(f"{sampler.store.address}, {format_time(figures.at)}, every {interval:g} s; {estimates}q quits")
+        shown: list[Any] = [title, Text(error, style="bold red")]
+        shown.append(table(_QUEUES, _queue_rows(figures)) if figures.queues else Text("there are no queues yet"))
         if figures.tenants:
             shown += [Text(), table(_TENANTS, _tenant_rows(figures))]
         return Group(*shown)
@@ -259,9 +261,9 @@ def _show_live(sampler: QueueSampler, interval: float) -> None:
     figures = sampler.sample()
     with KeyReader() as keys, Live(drawn(figures, ""), console=Console(), screen=True, auto_refresh=False) as live:
         while not keys.is_quit_within(interval):
-            trouble = ""
+            message = ""
             try:
                 figures = sampler.sample()
             except EngineUnavailable as error:
-                trouble = str(error)
-            live.update(drawn(figures, trouble), refresh=True)
+                message = str(error)
+            live.update(drawn(figures, message), refresh=True)

@@ -1,5 +1,5 @@
-"""`holdfast worker`: one process, or several under a supervisor, that handle the messages of queues.
+"""`holdfast worker`: handle the messages of queues in one process, or in several under a supervisor.
 
-Start reading at `command.py`. `work.py` is what each process does; it needs nothing of the command line, so that a
-process of many is small.
+Start reading at `command.py`. `work.py` is the work of each process; it does not import the command line, so that each
+of many processes is small.
 """

@@ -20,42 +20,42 @@ def worker(
     *targets: Annotated[
         str, Parameter(name="TARGET", help="MODULE:QUEUE, such as jobs:mail for the queue `mail` in jobs.py here.")
     ],
-    processes: Annotated[int, Parameter(validator=Number(gte=1, lte=1024), help="How many processes, 1 to 1024.")] = 1,
+    processes: Annotated[int, Parameter(validator=Number(gte=1, lte=1024), help="Number of processes, 1 to 1024.")] = 1,
     concurrency: Annotated[
-        int, Parameter(help="Messages that are handled at a time, for each queue in each process.")
+        int, Parameter(help="Messages handled at the same time, for each queue in each process.")
     ] = _DEFAULTS.concurrency,
     grace: Annotated[
-        float, Parameter(help="Seconds that handlers have to end when it stops; then messages are handed back.")
+        float, Parameter(help="Seconds that handlers have to end when it stops; then messages are released.")
     ] = _DEFAULTS.grace,
     zone: Annotated[
-        str | None, Parameter(help="The AZ-ID of this host: while it is out, no work is taken. Instead of agent.zone.")
+        str | None, Parameter(help="The AZ-ID of this host: while it is out, nothing is leased. Overrides agent.zone.")
     ] = None,
-    workload: Annotated[str | None, Parameter(help="What this host is part of. Instead of agent.workload.")] = None,
+    workload: Annotated[str | None, Parameter(help="The workload of this host. Overrides agent.workload.")] = None,
     endpoint: Annotated[
         list[str] | None,
         Parameter(
-            help="A server that knows which zones are out; repeat it. Else agent.endpoints, if they are set, else the "
+            help="A server that knows which zones are out; repeat it for more. Default: agent.endpoints if set, or the "
             "status store of the settings."
         ),
     ] = None,
     until_empty: Annotated[
-        bool, Parameter(help="End when nothing waits any more. What is delayed is left for later.")
+        bool, Parameter(help="Exit when no message waits. Delayed messages are left for later.")
     ] = False,
     export: Annotated[
         list[str] | None,
         Parameter(
-            help="Export metrics of each process, as NAME or NAME:ARGUMENT; repeat it. prometheus:9464 serves "
-            "GET /metrics on this port, of several processes each on the next one; emf writes lines for CloudWatch to "
-            "standard output, and what else the command prints goes to standard error."
+            help="Export metrics of each process, as NAME or NAME:ARGUMENT; repeat it for more. prometheus:9464 serves "
+            "GET /metrics on this port, further processes on the following ports. emf writes lines for CloudWatch to "
+            "standard output; the command then prints its own output to standard error."
         ),
     ] = None,
     options: SettingsOptions = SETTINGS,
     json: Json = False,
 ) -> None:
-    """Handle the messages of queues, each with threads of its own, until it is told to stop (Ctrl-C or SIGTERM).
+    """Handle the messages of queues, each with its own threads, until it is stopped (Ctrl-C or SIGTERM).
 
-    It takes no more then, lets handlers end, and hands back the rest; a second Ctrl-C ends it at once. Of several
-    processes, those that die are started again. Logs go to standard error.
+    Then it leases no more, lets handlers end, and releases the rest; a second Ctrl-C ends it immediately. With several
+    processes, those that crash are restarted. Logs go to standard error.
     Example: holdfast worker jobs:mail jobs:reports --processes 4
     """
     from holdfast.cli.worker.work import INTERRUPTED, SignalHandlers, StopRequest, WorkerTask, run_workers
@@ -84,7 +84,7 @@ def worker(
         how_many = "" if len(pids) == 1 else f" in {len(pids)} processes"
         print(f"Holdfast {holdfast.__version__} worker on {', '.join(queues)}{how_many}", file=to, flush=True)
 
-    WorkerOptions(concurrency=concurrency, grace=grace)  # says what is wrong with them before anything is started
+    WorkerOptions(concurrency=concurrency, grace=grace)  # raises InvalidValue before anything is started
     if not targets:
         raise InvalidValue("no queue: name one as MODULE:QUEUE, such as jobs:mail")
     if processes > 1:

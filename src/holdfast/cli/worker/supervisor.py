@@ -1,7 +1,8 @@
-"""Several worker processes: the supervisor that starts them again when they die, and what each of them runs.
+"""Several worker processes: the supervisor, which restarts processes that crash, and the main function of each process.
 
-A child is `python -m holdfast.cli.worker.supervisor TASK FILE`. It says over the pipe FILE that it is ready, or why it
-cannot be. Its standard input is the supervisor's: when that ends, nobody looks after the child any more, and it stops.
+A child is `python -m holdfast.cli.worker.supervisor TASK FILE`. Over the pipe FILE it reports that it is ready, or why
+it cannot start. Its standard input is a pipe of the supervisor: when that closes, the supervisor is gone, and the child
+stops.
 """
 
 import logging
@@ -15,6 +16,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from queue import Empty, SimpleQueue
+from typing import NamedTuple
 
 import msgspec
 
@@ -25,33 +27,34 @@ from holdfast.server.logs import configure_logging
 logger = logging.getLogger("holdfast.worker")
 
 SPARE_SECONDS = 10.0
-"""Beyond `grace`, for handing back and for ending, before a process that does not end is killed."""
+"""Seconds beyond `grace`, for releasing messages and ending, before a process that has not ended is killed."""
 FIRST_PAUSE = 0.5
 MAX_PAUSE = 30.0
-"""One that dies at once must not keep a machine busy with starting; and not be forgotten when its trouble is over."""
+"""Pauses before a restart, in seconds: a process that crashes immediately must neither use up the CPU with restarts nor
+stay down long after the cause is fixed."""
 STEADY_SECONDS = 60.0
-"""One that ran for this long was all right: its death has nothing to do with the one before."""
+"""Seconds after which a process counts as stable: a later crash is not related to earlier ones."""
 _PERMANENT_ERRORS = (InvalidValue, SettingsError, NotFound, MissingExtra)
-"""Errors that are the same at every start: somebody has to mend them first."""
+"""Errors that occur at every start until the cause is fixed: not worth a restart."""
 
 
 @dataclass(slots=True, eq=False)
 class _Child:
-    """A process, and those that were in its place before it."""
+    """The state of one worker process across restarts."""
 
     number: int
     process: subprocess.Popen[bytes] | None = None
     begun: float = 0.0
-    deaths: int = 0
+    crashes: int = 0
     is_ready: bool = False
     start_at: float | None = 0.0
-    """When it is to be started; None: it runs, or is not to be started again."""
+    """Monotonic time of the next start, or None if it runs or must not be restarted."""
 
 
 class Supervisor:
-    """Runs a task in several processes until it is told to stop, and starts those anew that die.
+    """Runs a task in several processes until it is stopped, and restarts processes that crash.
 
-    `announce` is called with the queues and the processes' numbers when all of them take messages for the first time.
+    `announce` is called once, with the queues and the process ids, when all processes are ready to lease messages.
     """
 
     def __init__(self, task: WorkerTask, count: int, announce: Callable[[list[str], list[int]], None]) -> None:
@@ -60,11 +63,11 @@ class Supervisor:
         self._children = [_Child(number) for number in range(count)]
         self._events: SimpleQueue[Callable[[], None]] = SimpleQueue()
         self._kill_at: float | None = None
-        """When those that still run are killed; None: nobody has said to stop."""
+        """When the remaining processes are killed, or None until a stop is requested."""
         self._failure: BaseException | None = None
 
     def run(self) -> None:
-        """Until all have ended. Raises what keeps them from starting, and KeyboardInterrupt when told twice."""
+        """Run until all processes have ended. Raise a start error of one, or KeyboardInterrupt on a second SIGINT."""
         configure_logging(self._task.load().settings.log, with_pid=True)
         with SignalHandlers(lambda: self._events.put(self._stop), lambda: self._events.put(self._kill_all)):
             try:
@@ -83,7 +86,7 @@ class Supervisor:
         return any(child.process is not None or child.start_at is not None for child in self._children)
 
     def _seconds_until_due(self) -> float | None:
-        """Seconds until something is due."""
+        """Return the seconds until the next start or kill, or None if neither is scheduled."""
         times = [child.start_at for child in self._children if child.start_at is not None]
         if self._kill_at is not None:
             times.append(self._kill_at)
@@ -107,7 +110,7 @@ class Supervisor:
                 ],
                 stdin=subprocess.PIPE,
                 pass_fds=[writer],
-                process_group=0,  # an interrupt at the terminal is for the supervisor, which tells the others
+                process_group=0,  # so that an interrupt at the terminal reaches only the supervisor
             )
         finally:
             os.close(writer)
@@ -117,26 +120,26 @@ class Supervisor:
         ).start()
 
     def _follow(self, child: _Child, process: subprocess.Popen[bytes], reader: int) -> None:
-        """In a thread of its own: hand on what a process says and how it ends."""
+        """Pass the report and the exit of a process to the main loop. Runs in a separate thread."""
         with os.fdopen(reader, "rb") as pipe:
-            said = pipe.read()
-        if said:
-            word = pickle.loads(said)  # noqa: S301 - a process of our own has written it
-            self._events.put(lambda: self._on_report(child, word))
+            received = pipe.read()
+        if received:
+            report = pickle.loads(received)  # noqa: S301 - written by our own process
+            self._events.put(lambda: self._on_report(child, report))
         code = process.wait()
         self._events.put(lambda: self._on_exit(child, code))
 
-    def _on_report(self, child: _Child, word: list[str] | HoldfastError) -> None:
-        if isinstance(word, _PERMANENT_ERRORS) and self._announce is not None:
-            self._failure = self._failure or word
+    def _on_report(self, child: _Child, report: list[str] | HoldfastError) -> None:
+        if isinstance(report, _PERMANENT_ERRORS) and self._announce is not None:
+            self._failure = self._failure or report
             self._stop()
-        elif isinstance(word, HoldfastError):
-            logger.error("worker process %d cannot begin: %s", child.number, word)
+        elif isinstance(report, HoldfastError):
+            logger.error("worker process %d cannot start: %s", child.number, report)
         else:
             child.is_ready = True
             pids = [other.process.pid for other in self._children if other.process is not None and other.is_ready]
             if self._announce is not None and len(pids) == len(self._children):
-                self._announce(word, pids)
+                self._announce(report, pids)
                 self._announce = None
 
     def _on_exit(self, child: _Child, code: int) -> None:
@@ -147,13 +150,13 @@ class Supervisor:
         if self._kill_at is not None or (self._task.until_empty and code == 0):
             return
         now = time.monotonic()
-        child.deaths, pause = next_pause(child.deaths, now - child.begun)
+        child.crashes, pause = next_pause(child.crashes, now - child.begun)
         child.start_at = now + pause
         how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
-        logger.warning("worker process %d %s: it is started again in %.1f s", child.number, how, pause)
+        logger.warning("worker process %d %s: restarting it in %.1f s", child.number, how, pause)
 
     def _stop(self) -> None:
-        """Ask all to end."""
+        """Ask all processes to end."""
         if self._kill_at is None:
             self._kill_at = time.monotonic() + self._task.grace + SPARE_SECONDS
             self._send(signal.SIGTERM)
@@ -167,12 +170,12 @@ class Supervisor:
 
     def _kill_overdue(self) -> None:
         if self._kill_at is not None and time.monotonic() >= self._kill_at:
-            logger.warning("worker processes have not ended in time, and are killed")
+            logger.warning("worker processes have not ended in time: killing them")
             self._kill_at = time.monotonic() + SPARE_SECONDS
             self._send(signal.SIGKILL)
 
     def _end(self) -> None:
-        """Leave no process behind, whatever has happened here."""
+        """Kill and reap all remaining processes."""
         self._send(signal.SIGKILL)
         for child in self._children:
             if child.process is not None:
@@ -184,14 +187,21 @@ class Supervisor:
                 child.process.send_signal(number)
 
 
-def next_pause(deaths: int, ran: float) -> tuple[int, float]:
-    """Deaths in a row after one more, and the seconds before the next start, twice as many each time."""
-    deaths = 1 if ran >= STEADY_SECONDS else deaths + 1
-    return deaths, min(MAX_PAUSE, FIRST_PAUSE * 2.0 ** min(deaths - 1, 16))
+class Restart(NamedTuple):
+    """Consecutive crashes of a process, and the seconds before its next start."""
+
+    crashes: int
+    pause: float
+
+
+def next_pause(crashes: int, ran: float) -> Restart:
+    """Count one more crash after `ran` seconds, and return it with the pause, which doubles each time."""
+    crashes = 1 if ran >= STEADY_SECONDS else crashes + 1
+    return Restart(crashes, min(MAX_PAUSE, FIRST_PAUSE * 2.0 ** min(crashes - 1, 16)))
 
 
 def main() -> int:
-    """Work as the arguments say; returns the exit code."""
+    """Run the task in the arguments. Return the exit code."""
     task = msgspec.json.decode(sys.argv[1], type=WorkerTask)
     pipe = os.fdopen(int(sys.argv[2]), "wb")
     stop = StopRequest()
@@ -206,7 +216,7 @@ def main() -> int:
             run_workers(task, stop, ready)
         except HoldfastError as error:
             if pipe.closed:
-                logger.error("%s", error)  # noqa: TRY400 - where it was raised helps nobody
+                logger.error("%s", error)  # noqa: TRY400 - a traceback would not help
                 return 1
             with pipe:
                 pickle.dump(error, pipe)

@@ -1,4 +1,4 @@
-"""From `module:queue` on the command line to the queue in that module."""
+"""Find the queues that `module:queue` names on the command line."""
 
 import importlib
 import os
@@ -15,19 +15,19 @@ from holdfast.queue import Queue
 _HOLDFAST = str(Path(holdfast.__file__).parent) + os.sep
 _STANDARD = str(Path(os.__file__).parent) + os.sep
 _INSTALLED = ("site-packages", "dist-packages")
-"""Folders of what is installed; they may lie within that of the standard library."""
+"""Folders of installed packages; they may be inside the folder of the standard library."""
 
 
 def find_queues(targets: Sequence[str]) -> list[Queue]:
-    """The queues that targets name, in their order. Raises InvalidValue, which says what is wrong with which."""
+    """Return the queues that `targets` name, in order. Raise InvalidValue for a target that is wrong."""
     here = str(Path.cwd())
-    if here not in sys.path:  # a command has the folder that it lies in there, and not the one that it is run in
+    if here not in sys.path:  # Python adds the folder of the command, not the working directory
         sys.path.insert(0, here)
     found: list[Queue] = []
     for target in targets:
         queue = _find(target)
         if any(other.name == queue.name for other in found):
-            raise InvalidValue(f"{target}: queue {queue.name} is there twice; expected every queue once")
+            raise InvalidValue(f"{target}: queue {queue.name} is given twice; expected every queue once")
         found.append(queue)
     return found
 
@@ -35,7 +35,7 @@ def find_queues(targets: Sequence[str]) -> list[Queue]:
 def _find(target: str) -> Queue:
     name, _, path = target.partition(":")
     if name.endswith(".py") or "/" in name:
-        raise InvalidValue(f"{target}: expected the name of a module, and not a file: such as jobs:mail for jobs.py")
+        raise InvalidValue(f"{target}: expected the name of a module, not a file, such as jobs:mail for jobs.py")
     if not name:
         raise InvalidValue(f"{target!r}: expected MODULE:QUEUE, such as jobs:mail")
     if not all(map(str.isidentifier, name.split("."))):
@@ -56,7 +56,7 @@ def _find(target: str) -> Queue:
     if not value.jobs and value.handler is None:
         raise InvalidValue(
             f"{target}: queue {value.name} has no jobs and no handler; expected functions with @{path}.job, or one "
-            f"with @{path}.handle(), in {name} or in what it imports"
+            f"with @{path}.handle, in {name} or in a module that it imports"
         )
     return value
 
@@ -67,7 +67,7 @@ def _import(name: str, target: str) -> ModuleType:
     except ModuleNotFoundError as error:
         if error.name is not None and (name == error.name or name.startswith(f"{error.name}.")):
             raise InvalidValue(
-                f"{target}: there is no module {error.name}; expected one in {Path.cwd()} or on the path of Python"
+                f"{target}: there is no module {error.name}; expected one in {Path.cwd()} or on Python's path"
             ) from error
         raise _build_import_error(target, name, error) from error
     except (Exception, SystemExit) as error:
@@ -77,7 +77,7 @@ def _import(name: str, target: str) -> ModuleType:
 def _build_import_error(target: str, name: str, error: BaseException) -> InvalidValue:
     text, location = str(error), _find_location(error)
     if isinstance(error, SyntaxError) and _is_file(error.filename):
-        text = error.msg  # the rest of what it says is its place
+        text = error.msg  # str(error) has the location as well
         line = f", line {error.lineno}" if error.lineno else ""
         location = f"{error.filename}{line}"
     where = "" if location is None else f" ({location})"
@@ -85,13 +85,13 @@ def _build_import_error(target: str, name: str, error: BaseException) -> Invalid
 
 
 def _find_location(error: BaseException) -> str | None:
-    """The last line of the user's own, or of what he has installed, on the way to an error; None: there is none."""
+    """Return the last line of user or installed code in a traceback, or None if there is none."""
     frames = traceback.extract_tb(error.__traceback__)
     return next((f"{frame.filename}, line {frame.lineno}" for frame in reversed(frames) if _is_user_code(frame)), None)
 
 
 def _is_user_code(frame: traceback.FrameSummary) -> bool:
-    """Not of Holdfast, and not of the standard library, importlib among it: the mistake is not in there."""
+    """Return whether a frame belongs neither to Holdfast nor to the standard library, where the mistake is not."""
     file = frame.filename
     if not _is_file(file) or file.startswith(_HOLDFAST):
         return False
@@ -99,7 +99,7 @@ def _is_user_code(frame: traceback.FrameSummary) -> bool:
 
 
 def _is_file(name: str | None) -> bool:
-    return name is not None and not name.startswith("<")  # such as <string>, and <frozen importlib._bootstrap>
+    return name is not None and not name.startswith("<")  # such as <string> or <frozen importlib._bootstrap>
 
 
 def _describe_queues(module: ModuleType) -> str:

@@ -1,4 +1,4 @@
-"""The work of one process: a worker for each queue, until it is told to stop or nothing is left."""
+"""The work of one process: run a worker for each queue, until it is stopped or the queues are empty."""
 
 import logging
 import os
@@ -28,24 +28,24 @@ from holdfast.queue.metrics import QueueMetrics
 
 logger = logging.getLogger("holdfast.worker")
 
-LOOK_SECONDS = 0.1
-"""How often it is looked whether to stop."""
+CHECK_INTERVAL_SECONDS = 0.1
+"""Seconds between checks for a stop request."""
 FIRST_SECONDS = 1.0
-"""How long starting waits for the first word on zones, so that a restart takes no work in a zone that is out."""
+"""Seconds that a start waits for the status of zones, so that a restart leases nothing in a zone that is out."""
 STUCK_SECONDS = 30.0
-"""How long all handlers of a queue may hang before the process ends. Those that wait for a service that is away mostly
-have timeouts that are shorter, and return; what else the process does would be interrupted for nothing."""
+"""Seconds that all handlers of a queue may hang before the process ends. Handlers that wait for an unavailable service
+mostly have shorter timeouts and return; ending the process earlier would interrupt other work for nothing."""
 MEMORY = "memory:"
 LEAVE_SECONDS = 10.0
-"""How long a process that cannot go on has to end by itself: threads that handlers have made may keep it from that."""
+"""Seconds that a process has to end by itself before it is forced to: threads left by handlers may prevent it."""
 INTERRUPTED = 130
-"""The exit code of whoever was told twice; that of every interrupted command, which is not imported here."""
+"""The exit code after a second interrupt. The same as in `holdfast.cli`, which is not imported here."""
 FAILED = 1
-"""The exit code of a process that cannot go on; that of every command that failed, which is not imported here."""
+"""The exit code of a process that cannot continue. The same as in `holdfast.cli`, which is not imported here."""
 
 
 class WorkerTask(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process is to do; plain values, because it may travel to another process."""
+    """The task of a process, in plain values, because it may be sent to another process."""
 
     targets: tuple[str, ...]
     concurrency: int
@@ -63,7 +63,7 @@ class WorkerTask(msgspec.Struct, frozen=True, kw_only=True):
     processes: int = 1
 
     def load(self) -> LoadedSettings:
-        """The settings that hold for it."""
+        """Load the settings that apply to the task."""
         options: dict[SettingPath, object] = {
             ("data_directory",): self.data_directory,
             ("agent", "zone"): self.zone,
@@ -73,12 +73,12 @@ class WorkerTask(msgspec.Struct, frozen=True, kw_only=True):
         return load(None if self.settings is None else Path(self.settings), options=options)
 
     def for_process(self, number: int) -> "WorkerTask":
-        """The same for one of several processes, from 0 on."""
+        """Return the task for one of several processes, numbered from 0."""
         return msgspec.structs.replace(self, process=number)
 
 
 class StopRequest:
-    """Whether somebody has asked to stop. Not an event: what a signal interrupts may hold its lock."""
+    """A request to stop. Not an event: a signal may interrupt the code that holds the event's lock."""
 
     __slots__ = ("is_requested",)
 
@@ -86,27 +86,27 @@ class StopRequest:
         self.is_requested = False
 
     def request(self) -> None:
-        """From any thread, and from a signal handler."""
+        """Request the stop. May be called in any thread and in a signal handler."""
         self.is_requested = True
 
 
 class SignalHandlers:
-    """Calls `stop` at the first SIGTERM or SIGINT, and `leave` at a second SIGINT, while it is open."""
+    """Calls `stop` at the first SIGTERM or SIGINT, and `leave` at a second SIGINT, while it is entered."""
 
     def __init__(self, stop: Callable[[], None], leave: Callable[[], None]) -> None:
         self._stop = stop
         self._leave = leave
         self._interrupts = 0
-        self._kept: dict[signal.Signals, Any] = {}
+        self._previous: dict[signal.Signals, Any] = {}
 
     def __enter__(self) -> Self:
         for number in (signal.SIGTERM, signal.SIGINT):
-            self._kept[number] = signal.signal(number, self._on_signal)
+            self._previous[number] = signal.signal(number, self._on_signal)
         return self
 
     def __exit__(self, *exception: object) -> None:
-        while self._kept:
-            signal.signal(*self._kept.popitem())
+        while self._previous:
+            signal.signal(*self._previous.popitem())
 
     def _on_signal(self, number: int, _: FrameType | None) -> None:
         self._interrupts += number == signal.SIGINT
@@ -117,12 +117,11 @@ class SignalHandlers:
 
 
 def run_workers(task: WorkerTask, stop: StopRequest, ready: Callable[[list[str]], None]) -> None:
-    """Handle messages until `stop` is asked for or, if it is to be done once, until nothing waits.
+    """Handle messages until `stop` is requested or, with `until_empty`, until no message waits.
 
-    `ready` is called with the names of the queues when their stores are open, and metrics are served if they are to be,
-    just before the first message is taken.
-    Raises HoldfastError when that cannot begin, or cannot go on because the handlers of a queue hang. In that case the
-    process ends within `LEAVE_SECONDS`, whatever else goes on in it: whoever has started it is to start another.
+    `ready` is called with the names of the queues just before the first lease, when their stores are open and metrics
+    are served. Raises HoldfastError if the work cannot begin, or cannot continue because the handlers of a queue hang.
+    In the latter case the process ends within `LEAVE_SECONDS`, whatever else runs in it: its parent should restart it.
     """
     loaded = task.load()
     from holdfast.server.logs import configure_logging
@@ -141,7 +140,7 @@ def run_workers(task: WorkerTask, stop: StopRequest, ready: Callable[[list[str]]
         zones = None if zone is None else stack.enter_context(_open_zone_view(loaded, zone, options.workload))
         for queue in queues:
             stack.callback(queue.close)
-            queue.backend.inspect(queue.name, top=0)  # opens it, or says why it cannot be
+            queue.backend.inspect(queue.name, top=0)  # opens it, or raises why that fails
         names = [queue.name for queue in queues]
         sink = stack.enter_context(_open_sink(task, names, options.workload))
         addresses = sorted({queue.address for queue in queues})
@@ -150,8 +149,8 @@ def run_workers(task: WorkerTask, stop: StopRequest, ready: Callable[[list[str]]
         for queue in queues:
             if queue.address == MEMORY:
                 logger.warning(
-                    "queue %s is in the memory of this process, where nobody else can send to it: give it a file, such "
-                    "as sqlite:work.sqlite, or a server",
+                    "queue %s is in the memory of this process, where no other process can send to it: use a file, "
+                    "such as sqlite:work.sqlite, or a server",
                     queue.name,
                 )
         ready(names)
@@ -159,26 +158,26 @@ def run_workers(task: WorkerTask, stop: StopRequest, ready: Callable[[list[str]]
         stack.callback(_stop, workers)
         for one in workers:
             one.worker.start()
-        lost: list[str] = []
+        stuck: list[str] = []
         while not stop.is_requested:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(CHECK_INTERVAL_SECONDS)
             if task.until_empty and all(one.is_drained() for one in workers):
                 break
-            lost = [one.worker.queue.name for one in workers if one.is_stuck_too_long(time.monotonic())]
-            if lost:
+            stuck = [one.worker.queue.name for one in workers if one.is_stuck_too_long(time.monotonic())]
+            if stuck:
                 break
         logger.info("stopping", extra={"in_flight": sum(one.worker.in_flight for one in workers)})
     logger.info("stopped")
-    if lost:
+    if stuck:
         _leave_later()
         raise HoldfastError(
-            f"as many handlers of {', '.join(lost)} hang as there may be, {task.concurrency}, so that no message was "
-            "taken: this process ends, for another to be started; give what handlers call timeouts"
+            f"all {task.concurrency} handlers of {', '.join(stuck)} hang, and no messages are leased: this process "
+            "exits so that a supervisor can restart it; set timeouts in handlers"
         )
 
 
 class QueueWorker:
-    """A worker, whether it found nothing when it last asked, and since when its handlers hang."""
+    """A worker with its last poll, and the time since which its handlers hang."""
 
     def __init__(
         self, queue: Queue, options: WorkerOptions, zones: ZoneView | None, sink: Sink[QueueEvent] | None = None
@@ -189,29 +188,29 @@ class QueueWorker:
         self._stuck_since: float | None = None
 
     def emit(self, event: QueueEvent) -> None:
-        """As the worker's sink."""
+        """Receive an event, as the sink of the worker."""
         if isinstance(event, PollEvent):
             self._was_empty = event.is_empty
 
     def is_drained(self) -> bool:
-        """Whether nothing is left to do now: nothing waits, and nothing is held. What is delayed is for later."""
+        """Return whether no message waits or is leased. Delayed messages do not count. True while the zone is out."""
         if self.worker.is_out:
             return True
         if not self._is_idle():
             return False
-        # Nothing was handed out; but tenants may have something waiting that they may not have handled yet.
+        # Nothing could be leased, but messages may wait because of their tenants' limits.
         queue = self.worker.queue
         try:
             waiting = queue.backend.inspect(queue.name, top=0).totals.waiting
         except EngineUnavailable:
-            return False  # as long as nobody knows
-        return not waiting and self._is_idle()  # still: some may have been handed out since
+            return False  # unknown, so try again
+        return not waiting and self._is_idle()  # again, because messages may have been leased meanwhile
 
     def _is_idle(self) -> bool:
         return self._was_empty and self.worker.is_idle
 
     def is_stuck_too_long(self, now: float) -> bool:
-        """Whether it was stuck at every look for `STUCK_SECONDS`, up to `now`, which is a monotonic time."""
+        """Return whether the worker was stuck at every check for `STUCK_SECONDS`, up to the monotonic time `now`."""
         if not self.worker.is_stuck:
             self._stuck_since = None
         elif self._stuck_since is None:
@@ -220,14 +219,14 @@ class QueueWorker:
 
 
 def _leave_later() -> None:
-    """End this process soon, also if something that handlers have left behind would keep it."""
+    """End this process soon, even if threads that handlers have left behind prevent it from ending by itself."""
     timer = threading.Timer(LEAVE_SECONDS, os._exit, (FAILED,))
     timer.daemon = True
     timer.start()
 
 
 def _stop(workers: Sequence[QueueWorker]) -> None:
-    """All at once: each takes as long as its handlers do."""
+    """Stop all workers concurrently: each takes as long as its handlers."""
     threads = [threading.Thread(target=one.worker.stop, name="holdfast-stop") for one in workers]
     for thread in threads:
         thread.start()
@@ -237,9 +236,9 @@ def _stop(workers: Sequence[QueueWorker]) -> None:
 
 @contextmanager
 def _open_sink(task: WorkerTask, queues: Sequence[str], workload: str | None) -> Iterator[Sink[QueueEvent]]:
-    """Measure workers for the log and for the exporters of the task. At the end, what is left is written.
+    """Measure workers for the log and for the exporters of the task. Flush the exporters at the end.
 
-    Nobody looks at the queues themselves here: their depth is the same for all processes, and the server tells it.
+    Depths of queues are not measured here: they are the same for all processes, and the server reports them.
     """
     target = ExportTarget(namespace=f"{workload or 'holdfast'}/worker", process=task.process, processes=task.processes)
     with open_exporters(task.exports, target) as exporters:
@@ -248,7 +247,7 @@ def _open_sink(task: WorkerTask, queues: Sequence[str], workload: str | None) ->
 
 @contextmanager
 def _open_zone_view(loaded: LoadedSettings, zone: Zone, workload: str | None) -> Iterator[ZoneView]:
-    """Which zones are out: as servers say, if the settings name any, else as the store of the settings says."""
+    """Track which zones are out: from the servers in the settings or, without any, from the status store."""
     from holdfast.cli.remote import read_token
     from holdfast.status import StatusSource, StoreSource, ZoneTracker
     from holdfast.status.sources import build_source
@@ -276,5 +275,5 @@ def _open_zone_view(loaded: LoadedSettings, zone: Zone, workload: str | None) ->
         tracker = ZoneTracker(*sources, zone=zone, when_silent=agent.when_silent, stale_after=agent.stale_after)
         stack.enter_context(tracker)
         if not tracker.wait(FIRST_SECONDS):
-            logger.warning("no word on zones yet: none counts as out")
+            logger.warning("zone statuses are not available yet; assuming that all zones are in")
         yield tracker

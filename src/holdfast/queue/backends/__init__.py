@@ -1,1 +1,1 @@
-"""What keeps messages: in memory, in SQLite, in PostgreSQL. Each fulfils `holdfast.queue.backend.Backend`."""
+"""Backends that store messages in memory, in SQLite and in PostgreSQL. Each implements `queue.backend.Backend`."""

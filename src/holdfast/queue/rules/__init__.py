@@ -1,5 +1,5 @@
-"""What a queue decides: whom to admit, where to put it, whose turn it is, what is too much, what to bury. Pure.
+"""The decisions of a queue: admission, placement, leasing, rate limits, and retry or burial. Pure.
 
-May import the base and `holdfast.shards` for hands. Every backend decides by these rules. Start reading at
-`admission.py` for a message's way in, and at `leasing.py` for its way out.
+May import the base and `holdfast.shards` for hands. Every backend uses these rules. Start reading at `admission.py` for
+sending, and at `leasing.py` for leasing.
 """

@@ -1,77 +1,86 @@
-"""Whether a tenant's messages are kept, and whether they wait beside everybody else's or apart. Pure.
+"""Decide whether a tenant's messages are accepted, and whether they go to shared lanes or are spilled. Pure.
 
-Three questions, in this order: has the tenant so much waiting that more is refused (`compute_allowed_rate`), does it
-send more than it may at all (`max_rate`), and is it more than may wait beside others (`rate`, `spill_above`). Only what
-is kept uses up what the tenant may send.
+Three checks, in this order: whether the tenant's backlog is so large that messages are refused
+(`compute_allowed_rate`), whether the tenant exceeds its `max_rate`, and whether messages are spilled (`rate`,
+`spill_above`). Only accepted messages count against the limits.
 
-Pressure: below a tenth of its `max_backlog` nothing is held back. From there on the tenant may send `drain_rate`
-messages per second, falling in proportion to what is left, to nothing at all at `max_backlog`. Only the tenant's own
-backlog counts: a tenant that happens to share a lane with it is not held back.
+Backpressure: below a tenth of its `max_backlog`, a tenant may send without restriction. From there on it may send
+`drain_rate` messages per second, falling linearly to 0 at `max_backlog`. Only the tenant's own backlog counts: a tenant
+that happens to share a lane with it is not slowed down.
 """
 
 import math
 from collections.abc import Iterator
 from enum import Enum
+from typing import NamedTuple
 
 import msgspec
 
 from holdfast.queue.message import RefusalReason
-from holdfast.queue.policy import Limits, OverMaxRate, QueuePolicy
+from holdfast.queue.policy import Limits, OverMaxRate, QueuePolicy, RateLimit
 from holdfast.queue.rules import bucket
 
 PRESSURE_STARTS_AT = 0.1
-"""The part of the backlog that is no reason to worry."""
+"""The share of `max_backlog` at which backpressure begins."""
 BURST_SECONDS = 1.0
-"""Seconds of the rate that may be sent at once: short, as the rate falls with each message that is kept."""
+"""Seconds of the allowed rate that may be sent in one burst: few, as the rate falls with each accepted message."""
 MAX_WAIT = 60.0
-"""Seconds after which it is worth another try, however far away the limit is."""
+"""Maximum `retry_after` in seconds, however distant the limit."""
 FULL_WAIT = 5.0
-"""The same where there is no room at all: nobody knows when some of what waits will be done."""
+"""`retry_after` in seconds if the backlog is full: it is not known when messages will be handled."""
 _UNLIMITED = 1 << 62
 
 
 class TenantState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What is known of a tenant in a queue. Buckets are kept as when they will be full again; see `bucket.py`."""
+    """The counters and buckets of a tenant in a queue. `*_full_at` is when a bucket is full again: see `bucket.py`."""
 
     ready: int = 0
-    """Messages that wait, and could be handled now."""
+    """Messages that can be handled now, spilled ones included."""
     spilled: int = 0
-    """Those of them that wait apart."""
+    """Spilled messages among them."""
     leased: int = 0
-    """Messages that workers hold."""
+    """Messages leased to workers."""
     delayed: int = 0
-    """Messages that are not due yet, or wait for others of their group."""
+    """Messages that are not due yet, or wait for earlier messages of their group."""
     rate_full_at: float = 0.0
     max_rate_full_at: float = 0.0
     pressure_full_at: float = 0.0
     spill_full_at: float = 0.0
-    """That of what it may send beside others although it has much waiting: what is fresh must not wait until all of
-    that is done."""
+    """The bucket of fresh messages that a tenant above `spill_above` may send without spilling, so that they need not
+    wait for its whole backlog."""
     run_full_at: float = 0.0
     lease_full_at: float = 0.0
-    """The same rate as `rate`, counted when messages are handed out."""
+    """The bucket of `rate` again, counted when messages are leased."""
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What becomes of several messages of one tenant: the first `live`, then `spilled`, `delays`, and `refused`."""
+    """The decision on several messages of one tenant: first `live` ones, then `spilled`, delayed and `refused` ones."""
 
     live: int
-    """Those that wait beside everybody else's."""
+    """Messages that go to shared lanes or to the tenant's own lane."""
     is_own: bool
-    """Whether these are in a lane of the tenant's own, where nobody else waits behind them."""
+    """Whether the live messages go to the tenant's own lane, where they delay no other tenant."""
     spilled: int
     delays: tuple[float, ...] = ()
-    """Seconds, more than 0, by which further ones are delayed: they exceed what the tenant may send, and are kept."""
+    """Delays in seconds, each more than 0, of messages that exceed `max_rate` and are accepted anyway."""
     refused: int = 0
     refusal: RefusalReason | None = None
     retry_after: float = 0.0
     pressure: float = 0.0
     state: TenantState
-    """What is known of the tenant now."""
+    """The tenant's new counters and buckets."""
+
+
+class _Refusal(NamedTuple):
+    reason: RefusalReason | None
+    retry_after: float
+
+
+_NOT_REFUSED = _Refusal(None, 0.0)
 
 
 def admit(policy: QueuePolicy, limits: Limits, state: TenantState, wanted: int, now: float) -> Admission:
-    """Decide on so many messages of one tenant, and say what is known of it afterwards."""
+    """Decide on `wanted` messages of one tenant, and return the decision with the tenant's new state."""
     backlog_limit, hard = get_max_backlog(policy, limits), limits.bucket("max_rate")
     is_delaying = limits.over_max_rate is OverMaxRate.DELAY
     waiting = state.ready + state.delayed
@@ -93,63 +102,67 @@ def admit(policy: QueuePolicy, limits: Limits, state: TenantState, wanted: int, 
         full_at = bucket.spend(full_at, now, kept, *hard)
     state = msgspec.structs.replace(state, max_rate_full_at=full_at, pressure_full_at=pressure_full_at)
 
-    refusal, retry_after = (
-        _explain_refusal(policy, limits, state, waiting + kept, now) if kept < wanted else (None, 0.0)
-    )
-    at_once = kept - len(delays)
-    live, state = _count_live(policy, limits, state, at_once, now)
+    refusal = _explain_refusal(policy, limits, state, waiting + kept, now) if kept < wanted else _NOT_REFUSED
+    undelayed = kept - len(delays)
+    live, state = _count_live(policy, limits, state, undelayed, now)
     return Admission(
         live=live,
         is_own=policy.spill_above is not None and state.ready >= policy.spill_above,
-        spilled=at_once - live,
+        spilled=undelayed - live,
         delays=tuple(delays),
         refused=wanted - kept,
-        refusal=refusal,
-        retry_after=retry_after,
+        refusal=refusal.reason,
+        retry_after=refusal.retry_after,
         pressure=compute_pressure(waiting + kept, backlog_limit),
         state=msgspec.structs.replace(
             state,
-            ready=state.ready + at_once,
-            spilled=state.spilled + at_once - live,
+            ready=state.ready + undelayed,
+            spilled=state.spilled + undelayed - live,
             delayed=state.delayed + len(delays),
         ),
     )
 
 
 class LaneKind(Enum):
-    """Among what a message waits."""
+    """The kind of lane in which a message waits."""
 
     SHARED = "shared"
     OWN = "own"
     SPILLED = "spilled"
 
 
-def decide_each(admission: Admission) -> Iterator[tuple[LaneKind, float | None]]:
-    """For one message after the other: where it waits, and by how much it is delayed; None: it is refused."""
-    yield from [(LaneKind.OWN if admission.is_own else LaneKind.SHARED, 0.0)] * admission.live
-    yield from [(LaneKind.SPILLED, 0.0)] * admission.spilled
+class MessageDecision(NamedTuple):
+    """The decision on one message."""
+
+    lane: LaneKind
+    delay: float | None
+    """Seconds of delay, or None if the message is refused."""
+
+
+def decide_each(admission: Admission) -> Iterator[MessageDecision]:
+    """Yield the decision on one message after the other."""
+    yield from [MessageDecision(LaneKind.OWN if admission.is_own else LaneKind.SHARED, 0.0)] * admission.live
+    yield from [MessageDecision(LaneKind.SPILLED, 0.0)] * admission.spilled
     for delay in admission.delays:
-        yield LaneKind.SHARED, delay
+        yield MessageDecision(LaneKind.SHARED, delay)
     while True:
-        yield LaneKind.SHARED, None
+        yield MessageDecision(LaneKind.SHARED, None)
 
 
 def is_unlimited(limits: Limits) -> bool:
-    """Whether nothing that a tenant does has to be counted, but for how much it has waiting."""
+    """Return whether a tenant has no limits, so that only its waiting messages must be counted."""
     return limits.rate is limits.max_rate is limits.run_rate is limits.concurrency is limits.max_backlog is None
 
 
 def get_room(policy: QueuePolicy, limits: Limits) -> int:
-    """How many messages a tenant may have, due or not, below which how many there are does not matter for one more."""
+    """Return the number of messages of a tenant, due or not, up to which the waiting ones do not limit one more."""
     backlog_limit = get_max_backlog(policy, limits)
     pressed = _UNLIMITED if backlog_limit is None else math.ceil(backlog_limit * PRESSURE_STARTS_AT) - 1
     return min(pressed, _UNLIMITED if policy.spill_above is None else policy.spill_above - 1)
 
 
-def _explain_refusal(
-    policy: QueuePolicy, limits: Limits, state: TenantState, waiting: int, now: float
-) -> tuple[RefusalReason, float]:
-    """What is in the way of one more message, and for how many seconds; of two obstacles, the one that stays longer."""
+def _explain_refusal(policy: QueuePolicy, limits: Limits, state: TenantState, waiting: int, now: float) -> _Refusal:
+    """Return which limit refuses one more message, and for how many seconds; of two limits, the longer one."""
     backlog_limit, hard = get_max_backlog(policy, limits), limits.bucket("max_rate")
     for_backlog = for_rate = 0.0
     steady = compute_allowed_rate(waiting, backlog_limit, policy.drain_rate)
@@ -160,16 +173,16 @@ def _explain_refusal(
     if hard is not None and limits.over_max_rate is OverMaxRate.REJECT:
         for_rate = bucket.seconds_until_token(state.max_rate_full_at, now, *hard)
     reason = RefusalReason.RATE if for_rate > for_backlog else RefusalReason.BACKLOG
-    return reason, min(MAX_WAIT, max(for_rate, for_backlog))
+    return _Refusal(reason, min(MAX_WAIT, max(for_rate, for_backlog)))
 
 
 def _count_live(
     policy: QueuePolicy, limits: Limits, state: TenantState, kept: int, now: float
 ) -> tuple[int, TenantState]:
-    """How many may wait beside everybody else's."""
+    """Return how many of `kept` messages are not spilled, and the tenant's new state."""
     is_capped = limits.concurrency is not None or limits.run_rate is not None
     if is_capped and (state.spilled or (limits.concurrency is not None and state.leased >= limits.concurrency)):
-        return 0, state  # it would be spilled as soon as it is looked at, and overtake what was
+        return 0, state  # leasing would spill them anyway, and they would overtake messages that are spilled already
     live = min(kept, _count_unspilled_room(policy, state, now))
     soft = limits.bucket("rate")
     if soft is not None:
@@ -179,10 +192,10 @@ def _count_live(
 
 
 def _count_unspilled_room(policy: QueuePolicy, state: TenantState, now: float) -> int:
-    """How many more may wait beside everybody else's, as far as what waits already decides.
+    """Return how many more messages need not be spilled, as far as waiting messages decide.
 
-    Up to `spill_above`, whatever their age. A tenant that has more than that may be at it again after an outage: in
-    every `fresh_for` it may send as many again, which come as soon as everybody else's, in a lane of its own.
+    Up to `spill_above` messages, whatever their age. A tenant with more may have returned after an outage: in every
+    `fresh_for` seconds it may send `spill_above` further messages to its own lane, which is served like shared lanes.
     """
     if policy.spill_above is None:
         return _UNLIMITED
@@ -193,35 +206,35 @@ def _count_unspilled_room(policy: QueuePolicy, state: TenantState, now: float) -
 
 
 def _spend_fresh(policy: QueuePolicy, state: TenantState, kept: int, live: int, now: float) -> TenantState:
-    """The same tenant, when so many were kept, and so many of them wait beside everybody else's."""
+    """Return the tenant's state after `kept` messages were accepted, `live` of them not spilled."""
     fresh, limit = _get_fresh_bucket(policy), policy.spill_above
     if fresh is None or limit is None or state.ready + kept < limit:
         return state
-    spent = live if state.ready >= limit else limit  # who reaches it has just sent as many as it may
+    spent = live if state.ready >= limit else limit  # a tenant that reaches the limit has just used up its allowance
     return msgspec.structs.replace(state, spill_full_at=bucket.spend(state.spill_full_at, now, spent, *fresh))
 
 
-def _get_fresh_bucket(policy: QueuePolicy) -> tuple[float, float] | None:
-    """The rate and burst of what a tenant with much waiting may send beside others; None: nothing, ever."""
+def _get_fresh_bucket(policy: QueuePolicy) -> RateLimit | None:
+    """Return the rate at which a tenant above `spill_above` may send without spilling, or None for not at all."""
     if not policy.spill_above or not policy.fresh_for:
         return None
-    return policy.spill_above / policy.fresh_for, policy.spill_above
+    return RateLimit(policy.spill_above / policy.fresh_for, policy.spill_above)
 
 
 def get_max_backlog(policy: QueuePolicy, limits: Limits) -> int | None:
-    """Return how many messages a tenant with such limits may have waiting; None: as many as it likes."""
+    """Return how many messages a tenant with these limits may have waiting, or None for any number."""
     return policy.max_backlog if limits.max_backlog is None else limits.max_backlog
 
 
 def compute_pressure(waiting: int, backlog_limit: int | None) -> float:
-    """The part of its backlog that a tenant has used: 0 to 1."""
+    """Return the share of `backlog_limit` in use, 0 to 1."""
     return 0.0 if backlog_limit is None else min(1.0, waiting / backlog_limit)
 
 
-def compute_allowed_rate(waiting: int, backlog_limit: int | None, drain_rate: float) -> tuple[float, float] | None:
-    """The rate and burst at which it may send more; None: as it likes."""
+def compute_allowed_rate(waiting: int, backlog_limit: int | None, drain_rate: float) -> RateLimit | None:
+    """Return the rate at which a tenant may send under backpressure, or None for no restriction."""
     if backlog_limit is None or waiting < backlog_limit * PRESSURE_STARTS_AT:
         return None
     left = max(0.0, (backlog_limit - waiting) / (backlog_limit * (1 - PRESSURE_STARTS_AT)))
     rate = drain_rate * min(1.0, left)
-    return rate, max(1.0, rate * BURST_SECONDS)
+    return RateLimit(rate, max(1.0, rate * BURST_SECONDS))

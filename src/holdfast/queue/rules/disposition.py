@@ -1,4 +1,4 @@
-"""What becomes of a message whose handler failed: another attempt, later, or the dead letters. Pure."""
+"""Decide about a message that failed or whose worker crashed: another attempt, or the dead letters. Pure."""
 
 from holdfast._backoff import Backoff, Chance
 from holdfast.queue.message import Bury, Drop, RetryLater
@@ -10,20 +10,20 @@ MAX_REDELIVERY_DELAY = 900.0
 
 
 def decide_after_failure(
-    attempt: int, attempts: int, reason: str, detail: str, *, backoff: Backoff = DEFAULT_BACKOFF, chance: Chance
+    attempt: int, max_attempts: int, reason: str, detail: str, *, backoff: Backoff = DEFAULT_BACKOFF, chance: Chance
 ) -> RetryLater | Bury:
-    """What follows from the failure of attempt number `attempt`, of so many that there may be."""
-    if attempt >= attempts:
+    """Decide about a message after attempt number `attempt` failed: retry it, or bury it after the last attempt."""
+    if attempt >= max_attempts:
         return Bury(reason, detail)
     return RetryLater(backoff.delay(attempt, 0.0, chance))
 
 
 def compute_redelivery_delay(message: int, attempt: int, lease: float) -> float:
-    """Seconds by which a message is put off whose worker was not heard of again, at attempt number `attempt`.
+    """Return the seconds by which to delay a message whose lease expired, at attempt number `attempt`.
 
-    Nothing at first. But if it died in a worker's hands before, one of those that it died with may be what kills them,
-    and the others must get away from it, or they are buried with it. So they part: each waits for a time that follows
-    from its number, of up to a lease, twice as much each time.
+    The first time there is no delay. After that, one of the messages that the worker held may be the one that crashes
+    workers, and the others must be separated from it, or they are buried with it. So each is delayed by a pseudorandom
+    time that depends on its id, up to the length of a lease, doubling each time.
     """
     if attempt < 2:
         return 0.0
@@ -31,10 +31,10 @@ def compute_redelivery_delay(message: int, attempt: int, lease: float) -> float:
     return min(MAX_REDELIVERY_DELAY, lease * float(1 << min(attempt - 2, 30))) * spread
 
 
-def decide_before_attempt(attempt: int, attempts: int, expires: float | None, now: float) -> Bury | Drop | None:
-    """Why a message is not to be delivered again; None: it is."""
+def decide_before_attempt(attempt: int, max_attempts: int, expires: float | None, now: float) -> Bury | Drop | None:
+    """Return why a message must not be delivered again, or None if it may."""
     if expires is not None and expires <= now:
         return Drop()
-    if attempt >= attempts:
-        return Bury(f"given up after {attempt} deliveries: the worker was not heard of again", "")
+    if attempt >= max_attempts:
+        return Bury(f"gave up after {attempt} deliveries: the lease expired without settlement", "")
     return None

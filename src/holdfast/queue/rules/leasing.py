@@ -1,9 +1,9 @@
-"""What a worker leases: how many messages, from which lanes first, and how many of one tenant. Pure.
+"""Decide what a worker leases: how many messages, from which lanes first, and how many of one tenant. Pure.
 
-Three questions, in the order of this file. Whose turn is it: fresh before old, urgent before less urgent, spilled last,
-none of them never (`plan_turns`, `compute_quota`). How many of one tenant's messages may be leased
-(`compute_allowance`, `compute_caps`). How many does a worker ask for (`messages_to_request`): few, so that no message
-waits in one worker while another is idle, but never so few that handlers wait for the next one.
+Three questions, in the order of this file. Which messages come next: fresh before backlog, urgent before less urgent,
+spilled last, but each gets a share (`plan_turns`, `compute_quota`). How many messages of one tenant may be leased
+(`compute_allowance`, `compute_caps`). How many messages a worker requests (`messages_to_request`): so few that none
+waits in one worker while another is idle, but enough that no handler waits for the next one.
 """
 
 import math
@@ -21,22 +21,22 @@ from holdfast.queue.rules.admission import TenantState
 
 
 class Age(IntEnum):
-    """Which messages of a lane are meant: those younger than `fresh_for`, or those older."""
+    """The age of messages in a lane: younger or older than `fresh_for`."""
 
     FRESH = 0
     BACKLOG = 1
 
 
 class Source(NamedTuple):
-    """Where to look for messages next."""
+    """The lanes of one rank, and which of their messages to lease."""
 
     rank: int
-    """The lanes: their priority, from PRIORITY_LEVELS on those for excess."""
+    """The rank of the lanes: their priority, plus PRIORITY_LEVELS for overflow lanes."""
     age: Age
 
 
 class Turn(NamedTuple):
-    """So many messages, from the first of these sources that have them."""
+    """A number of messages to lease, from the first of these sources that has some."""
 
     wanted: int
     sources: Sequence[Source]
@@ -48,32 +48,35 @@ FRESH_SPILLED = tuple(Source(PRIORITY_LEVELS + rank, Age.FRESH) for rank in rang
 BACKLOG_SPILLED = tuple(Source(PRIORITY_LEVELS + rank, Age.BACKLOG) for rank in range(PRIORITY_LEVELS))
 IN_ORDER = (*FRESH, *BACKLOG, *FRESH_SPILLED, *BACKLOG_SPILLED)
 RANKS = frozenset(range(2 * PRIORITY_LEVELS))
-MAX_LANES_BY_RANK = {rank: 128 if rank < PRIORITY_LEVELS else 64 for rank in range(2 * PRIORITY_LEVELS)}
-"""Lanes that are looked at, by rank: as many as most queues have at all, and some of those that tenants have for
-themselves. Of more, those that waited longest."""
+_MAX_SHARED_LANES, _MAX_SPILL_LANES = 128, 64
+MAX_LANES_BY_RANK = {
+    rank: _MAX_SHARED_LANES if rank < PRIORITY_LEVELS else _MAX_SPILL_LANES for rank in range(2 * PRIORITY_LEVELS)
+}
+"""Lanes that one lease examines, by rank: all lanes of most queues, and some of tenants' own and overflow lanes. If
+there are more, those that were served longest ago."""
 MAX_FRESH_LANES = 100_000
-"""Lanes of a rank among which those with fresh messages are found, too, where there are more than are looked at."""
+"""Lanes of a rank that are searched for fresh messages, if there are more than `MAX_LANES_BY_RANK`."""
 FRESH_FACTOR = 8
-"""So many times as many of these are looked at, beside those that waited longest."""
+"""Up to this many times `MAX_LANES_BY_RANK` lanes with fresh messages are examined in addition."""
 MAX_SKIPPED = 1000
-"""Messages that are looked at and not handed out, before the worker gets what there is and may ask again."""
+"""Messages that one lease may examine without leasing them. Then the worker gets what was found, and may ask again."""
 RUN, BACKLOG_RUN = 8, 32
-"""Messages that are taken from one lane at once, at most, while others wait for their turn: of fresh ones, and of
-others, which have waited so long that a moment more or less is nothing to them."""
+"""Maximum messages leased from one lane in a row while other lanes wait: of fresh messages, and of backlog messages,
+which have waited so long that a moment more does not matter."""
 FEW, BACKLOG_FEW = 32, 8
-"""Up to twice as many messages are taken from as many lanes."""
+"""Requests for less than twice this number, of fresh and of backlog messages, lease one message from each lane."""
 PERIOD = 1000
-"""Turns after which their pattern repeats: shares count in thousandths."""
+"""Leases after which the pattern of shares repeats: shares are counted in thousandths."""
 _LESS_URGENT = tuple(reversed(range(1, PRIORITY_LEVELS)))
 
 
 def _each_at_times(sources: Sequence[Source]) -> tuple[tuple[Source, ...], ...]:
-    """Every other time in their order; in between one of the later ones comes first, each as often as the others."""
+    """Return orders of the sources: every other one as given, in between each of the later sources first, in turn."""
     return tuple(tuple(dict.fromkeys([*first, *sources])) for later in sources[:0:-1] for first in ([], [later]))
 
 
-# What the turns of each share look for, in this order again and again: an endless backlog of one priority would
-# otherwise take all of the share for itself.
+# The orders in which each share searches the sources, used in rotation: otherwise an endless backlog of one priority
+# would use up the whole share.
 _FOR_BACKLOG = tuple((*order, *BACKLOG_SPILLED) for order in _each_at_times(BACKLOG))
 _FOR_LESS_URGENT = tuple(
     tuple(dict.fromkeys([age[other] for other in (rank, *_LESS_URGENT) for age in (FRESH, BACKLOG)] + list(IN_ORDER)))
@@ -84,11 +87,11 @@ _SHARES = (_FOR_BACKLOG, _FOR_LESS_URGENT, _FOR_SPILLED, (IN_ORDER,))
 
 
 def plan_turns(wanted: int, leased_before: int, policy: QueuePolicy, ranks: Collection[int] = RANKS) -> list[Turn]:
-    """In what order to look for so many messages, when `leased_before` were handed out already.
+    """Plan in which order to search for `wanted` messages, after `leased_before` were leased.
 
-    A share of them goes to old, to less urgent and to spilled messages first. It is counted over all that are handed
-    out, so that it holds for workers that take one at a time as well. What finds nothing is for the others. `ranks`
-    are those with messages at all: the others are not looked for.
+    A share of the leases goes to backlog, to less urgent and to spilled messages first. Shares are counted over all
+    leases of a worker, so that they also apply to workers that lease one message at a time. A share that finds nothing
+    goes to the other messages. `ranks` are those with messages; others are not searched.
     """
     present = _present(frozenset(ranks))
     in_order = present[-1][0]
@@ -98,7 +101,7 @@ def plan_turns(wanted: int, leased_before: int, policy: QueuePolicy, ranks: Coll
             turn // PERIOD * sums[-1] + sums[turn % PERIOD] for turn in (leased_before, leased_before + wanted)
         )
         for index, order in enumerate(orders):
-            # How many of the turns of this share have this order: those whose number is `index`, in a circle.
+            # The number of this share's leases that use this order: those whose number modulo len(orders) is `index`.
             number = (last - index - 1) // len(orders) - (first - index - 1) // len(orders)
             if number:
                 sources = order or in_order
@@ -109,7 +112,7 @@ def plan_turns(wanted: int, leased_before: int, policy: QueuePolicy, ranks: Coll
 
 @lru_cache(maxsize=1 << len(RANKS))
 def _present(ranks: frozenset[int]) -> tuple[tuple[tuple[Source, ...], ...], ...]:
-    """The orders of all shares, without what is not there."""
+    """Return the orders of all shares, without sources of other ranks."""
     return tuple(
         tuple(tuple(source for source in sources if source.rank in ranks) for sources in orders) for orders in _SHARES
     )
@@ -127,10 +130,10 @@ def _thousandths(share: float) -> int:
 
 @lru_cache(maxsize=64)
 def _dealt(*shares: int) -> Sequence[Sequence[int]]:
-    """For each share, and for what is left: how many of the first 0, 1 and so on turns of a period are its own.
+    """Return for each share, and for the rest, how many of the first n leases of a period belong to it, by n.
 
-    The turn that is to be had the soonest comes first, none before its time: so no share is ever a whole turn ahead or
-    behind, as in Baruah and others, Proportionate Progress (1996).
+    Each lease goes to the share whose next lease is due soonest, and to none before its time. So no share is ever a
+    whole lease ahead or behind, as in Baruah and others, Proportionate Progress (1996).
     """
     weights = [*shares, PERIOD - sum(shares)]
     sums = [[0] for _ in weights]
@@ -143,36 +146,37 @@ def _dealt(*shares: int) -> Sequence[Sequence[int]]:
 
 
 def compute_quota(wanted: int, lanes: int, age: Age = Age.FRESH) -> int:
-    """How many to take from each of so many lanes, so that all have their turn.
+    """Return how many messages to lease from each of `lanes` lanes, so that all lanes get their turn.
 
-    Where many are wanted, some more, from fewer lanes: the others come first the next time, which is soon, and every
-    lane that is touched costs as much as some messages do.
+    If many messages are wanted, lease more from fewer lanes: the other lanes come first in the next request, which is
+    soon, and touching a lane costs as much as leasing a few messages.
     """
     run, few = (RUN, FEW) if age is Age.FRESH else (BACKLOG_RUN, BACKLOG_FEW)
     return max(1, wanted // lanes, min(run, wanted // few)) if lanes else 0
 
 
 NOISY_LEAST = 30
-"""Messages in the hands of workers below which no tenant is noisy. This and the share are those of SQS fair queues."""
+"""Leased messages up to which no tenant is noisy. This number and the share are those of SQS fair queues."""
 NOISY_SHARE = 0.1
-"""The share of all messages in the hands of workers above which a tenant is noisy, as long as others wait."""
+"""The share of all leased messages above which a tenant is noisy, while other tenants wait."""
 
 RECHECK_SECONDS = 1.0
-"""Seconds after which a tenant that has as many messages in work as it may is looked at again, whatever happens."""
+"""Seconds after which a tenant at its concurrency limit is checked again, even if none of its messages is settled."""
 
 
 class Allowance(msgspec.Struct, frozen=True, gc=False):
-    """What may be handed out of one tenant, from lanes that it shares with others and in all."""
+    """How many messages of one tenant may be leased now."""
 
     shared: int
-    """From lanes that it shares; what is found there beyond this is moved to where the tenant's excess waits."""
+    """Maximum from shared lanes. Messages found there beyond it are spilled."""
     total: int
+    """Maximum from all lanes."""
     next_check_at: float
-    """When to look again, if nothing more may be handed out now; infinity: when one of its messages is settled."""
+    """When to check again if `total` is 0. Infinity means when one of the tenant's messages is settled."""
 
 
 def compute_allowance(limits: Limits, state: TenantState, cap: int | None, now: float) -> Allowance:
-    """What the tenant's limits, and a `cap` on messages in the hands of workers, leave room for."""
+    """Return what the tenant's limits, and a `cap` on its leased messages, allow."""
     total, next_check_at = 1 << 62, now
     if limits.concurrency is not None:
         total = max(0, limits.concurrency - state.leased)
@@ -190,7 +194,7 @@ def compute_allowance(limits: Limits, state: TenantState, cap: int | None, now: 
 
 
 def update_after_lease(limits: Limits, state: TenantState, count: int, spilled: int, now: float) -> TenantState:
-    """What is known of a tenant after so many were handed out, some of them of those that waited apart."""
+    """Return a tenant's state after `count` messages were leased, `spilled` of them from its overflow lane."""
     run, soft = limits.bucket("run_rate"), limits.bucket("rate")
     shared = count - spilled
     return msgspec.structs.replace(
@@ -204,14 +208,14 @@ def update_after_lease(limits: Limits, state: TenantState, count: int, spilled: 
 
 
 class TenantCounters(msgspec.Struct, frozen=True, gc=False):
-    """How much of a tenant there is."""
+    """The ready and leased messages of a tenant."""
 
     ready: int
     leased: int
 
 
 def compute_caps(tenants: Mapping[str, TenantCounters], in_flight: int, *, are_others_waiting: bool) -> dict[str, int]:
-    """Caps for tenants that hold more than their share of the workers while others wait; a lone tenant has none."""
+    """Return caps for tenants that lease more than their share of the workers while others wait."""
     if not are_others_waiting:
         return {}
     share = max(NOISY_LEAST, math.ceil(in_flight * NOISY_SHARE))
@@ -219,30 +223,30 @@ def compute_caps(tenants: Mapping[str, TenantCounters], in_flight: int, *, are_o
 
 
 MAX_LOCAL_WAIT = 0.05
-"""Seconds that a message may wait here for a handler. Where it would be more, none is fetched ahead."""
+"""Maximum seconds that a prefetched message may wait for a handler. Messages that would wait longer are not fetched."""
 QUICK_LOCAL_WAIT = 0.02
-"""The same where it takes less than a third of that to fetch more: what comes later need not wait so long."""
+"""The maximum if fetching takes less than a third of it: later messages need not wait that long."""
 MAX_PREFETCHED = 1000
-"""Messages that are held at most beyond those being handled: more would not make anything quicker."""
+"""Maximum messages held in addition to those being handled: more would not be faster."""
 SMOOTHING = 0.3
-"""How much the last measurement counts."""
+"""The weight of the latest measurement."""
 
 
 class Pace(NamedTuple):
-    """How fast a worker has been of late."""
+    """The recent speed of a worker."""
 
     rate: float = 0.0
-    """Messages that were handled per second."""
+    """Messages handled per second."""
     handler_seconds: float = 0.0
-    """What each of them took a handler."""
+    """Seconds that a handler takes for one message."""
     fetch_seconds: float = 0.0
-    """Seconds that it takes to fetch more."""
+    """Seconds that one fetch takes."""
 
 
 def messages_to_hold(concurrency: int, pace: Pace) -> int:
-    """Return how many messages to hold: those being handled, and twice those handled while more are fetched.
+    """Return how many messages to hold: those being handled, plus twice those handled during one fetch.
 
-    That is, it asks when half of them are left. Those not handled within `MAX_LOCAL_WAIT` are too many.
+    So the next fetch starts when half of the prefetched ones are left. Limited to those handled in `MAX_LOCAL_WAIT`.
     """
     needed = 2 * concurrency * pace.fetch_seconds / pace.handler_seconds if pace.handler_seconds > 0 else math.inf
     patience = min(MAX_LOCAL_WAIT, max(QUICK_LOCAL_WAIT, 3 * pace.fetch_seconds))
@@ -250,14 +254,14 @@ def messages_to_hold(concurrency: int, pace: Pace) -> int:
 
 
 def messages_to_request(concurrency: int, pace: Pace, held: int) -> int:
-    """Return how many to ask for; 0 unless a handler is idle, or half of what was fetched ahead is used up."""
-    most = messages_to_hold(concurrency, pace)
-    is_worth_it = held < concurrency or held <= (concurrency + most) // 2
-    return max(0, most - held) if is_worth_it else 0
+    """Return how many messages to request: 0 unless a handler is idle, or half of the prefetched ones are used up."""
+    target = messages_to_hold(concurrency, pace)
+    is_worth_it = held < concurrency or held <= (concurrency + target) // 2
+    return max(0, target - held) if is_worth_it else 0
 
 
 def pace_after_handling(pace: Pace, handled: int, busy: float, elapsed: float) -> Pace:
-    """The pace, after so many were handled in so many seconds more, for which handlers were busy so many seconds."""
+    """Return the pace after `handled` messages in `elapsed` seconds, in which handlers were busy for `busy` seconds."""
     if elapsed <= 0:
         return pace
     seconds = _smoothed(pace.handler_seconds, busy / handled) if handled else pace.handler_seconds
@@ -265,9 +269,9 @@ def pace_after_handling(pace: Pace, handled: int, busy: float, elapsed: float) -
 
 
 def pace_after_fetch(pace: Pace, seconds: float) -> Pace:
-    """The pace, after fetching took so many seconds."""
+    """Return the pace after a fetch that took `seconds`."""
     return pace._replace(fetch_seconds=_smoothed(pace.fetch_seconds, seconds))
 
 
 def _smoothed(before: float, now: float) -> float:
-    return before + SMOOTHING * (now - before) if before else now  # nothing is known yet: it counts alone
+    return before + SMOOTHING * (now - before) if before else now  # the first measurement counts fully

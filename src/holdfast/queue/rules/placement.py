@@ -1,56 +1,56 @@
-"""Which lane a message goes to. Pure.
+"""Choose the lane of a message. Pure.
 
-A queue's lanes are numbered: those that tenants share from 0, by slot and priority; those of one tenant alone, for its
-excess, below 0. One number says it all, so that a backend has one column for it.
+A lane is one number, so that a backend needs one column for it. Shared lanes are numbered from 0, by slot and priority.
+Tenants' own lanes follow from slot `_OWN` on. Overflow lanes, for the spilled messages of one tenant, are negative.
 """
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import NamedTuple
 
-from holdfast.queue.message import PRIORITY_LEVELS
+from holdfast.queue.message import PRIORITY_LEVELS, is_spill_lane
 from holdfast.shards.fleet import Fleet
 from holdfast.shards.hashed import HashedSharding
 
 _KEY = b"holdfast queue lanes"
 _OWN = 4096
-"""The first slot that is one tenant's own: above all that tenants share."""
+"""The first slot of tenants' own lanes: above all shared ones."""
 HANDS_KEPT = 65536
-"""Hands that are remembered: dealing one takes as long as sending ten messages."""
+"""Hands that are cached: dealing one takes as long as sending ten messages."""
 
 
 def shared_lane(slot: int, priority: int) -> int:
-    """The lane of a slot for messages of a priority."""
+    """Return the lane of a slot for messages of a priority."""
     return slot * PRIORITY_LEVELS + priority
 
 
 def own_lane(tenant: int, priority: int) -> int:
-    """The lane that a tenant has for itself: where tenants do not share, or for what it sends beside a long backlog."""
+    """Return a tenant's own lane: for a queue without shared lanes, or for fresh messages beside a long backlog."""
     return shared_lane(_OWN + tenant, priority)
 
 
 def is_own_lane(lane: int) -> bool:
-    """Whether a lane is one that a tenant has for itself, and not for its excess."""
+    """Return whether a lane is some tenant's own lane. Overflow lanes are not."""
     return lane >= own_lane(0, 0)
 
 
 def spill_lane(tenant: int, priority: int) -> int:
-    """The lane for a tenant's excess."""
+    """Return a tenant's overflow lane for spilled messages of a priority."""
     return -1 - shared_lane(tenant, priority)
 
 
 def get_priority(lane: int) -> int:
-    """The priority of the messages in a lane."""
-    return (lane if lane >= 0 else -1 - lane) % PRIORITY_LEVELS
+    """Return the priority of the messages in a lane."""
+    return (-1 - lane if is_spill_lane(lane) else lane) % PRIORITY_LEVELS
 
 
 def get_rank(lane: int) -> int:
-    """By what lanes are looked for: their priority, those for excess apart."""
-    return get_priority(lane) + (PRIORITY_LEVELS if lane < 0 else 0)
+    """Return the order in which lanes are searched: by priority, overflow lanes after all others."""
+    return get_priority(lane) + (PRIORITY_LEVELS if is_spill_lane(lane) else 0)
 
 
 def deal_hand(tenant: str, lanes: int, size: int) -> Sequence[int]:
-    """The slots of a tenant, by its name alone: the same in every process, and nearly the same with more lanes."""
+    """Return a tenant's slots. They depend on its name only, and hardly change when lanes are added."""
     return _dealer(lanes, size)(tenant)
 
 
@@ -62,47 +62,56 @@ def _dealer(lanes: int, size: int) -> Callable[[str], Sequence[int]]:
 
 @lru_cache(maxsize=HANDS_KEPT)
 def get_hand_lanes(tenant: str, priority: int, lanes: int, size: int) -> Sequence[int]:
-    """The lanes of a tenant's hand for messages of a priority."""
+    """Return the lanes of a tenant's hand for messages of a priority."""
     return tuple(shared_lane(slot, priority) for slot in deal_hand(tenant, lanes, size))
 
 
 class LaneLoad(NamedTuple):
-    """How many messages wait in a lane, and when it had its last turn."""
+    """The waiting messages of a lane, and when it was last served. Loads compare in this order."""
 
     ready: int
     turn: int
 
 
 EMPTY_LANE = LaneLoad(0, 0)
-"""That of a lane which is yet to be made."""
+"""The load of a lane that does not exist yet."""
 RUN = 8
-"""Messages of one tenant that come together and go to one lane, before the next is chosen: every lane that is touched
-costs as much as some messages do."""
+"""Consecutive messages of one tenant that go to one lane before the next lane is chosen: touching a lane costs as much
+as storing a few messages."""
 
 
 def find_least_loaded(lanes: Sequence[int], depths: Mapping[int, LaneLoad]) -> int:
-    """Return the lane with the fewest messages; of several, the one whose turn was the longest ago: it is next."""
+    """Return the lane with the fewest messages; of several, the one that was served longest ago and so comes next."""
     return min(lanes, key=depths.__getitem__)
 
 
+class _Run:
+    """A lane that is being filled."""
+
+    __slots__ = ("lane", "left")
+
+    def __init__(self) -> None:
+        self.lane = self.left = 0  # `left`: messages that still go to this lane
+
+
 class LanePlacement:
-    """Where the messages of one step go, one after the other, to lanes whose depths are known."""
+    """Chooses the lanes of the messages of one transaction, one after the other, by the loads in `depths`."""
 
     def __init__(self, depths: dict[int, LaneLoad]) -> None:
         self.depths = depths
-        self._runs: dict[Sequence[int], list[int]] = {}
-        """By hand: the lane that is being filled, and how many more go there."""
+        self._runs: dict[Sequence[int], _Run] = {}
+        """The current run of each hand."""
 
     def choose_lane(self, lanes: Sequence[int]) -> int:
-        """The lane of a message whose tenant may use these."""
+        """Return the lane of the next message, out of the lanes of its tenant's hand."""
         run = self._runs.get(lanes)
         if run is None:
-            run = self._runs[lanes] = [0, 0]
-        if not run[1]:
-            number = find_least_loaded(lanes, self.depths)
-            ready, turn = self.depths[number]
-            # Also those that are delayed, or all of a batch would be due in one lane.
-            self.depths[number] = LaneLoad(ready + RUN, turn)
-            run[:] = number, RUN
-        run[1] -= 1
-        return run[0]
+            run = self._runs[lanes] = _Run()
+        if not run.left:
+            run.lane = find_least_loaded(lanes, self.depths)
+            ready, turn = self.depths[run.lane]
+            # Count delayed messages as well, or a whole batch would become due in one lane.
+            self.depths[run.lane] = LaneLoad(ready + RUN, turn)
+            run.left = RUN
+        run.left -= 1
+        return run.lane

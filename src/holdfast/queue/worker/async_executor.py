@@ -1,4 +1,4 @@
-"""An event loop that runs asynchronous handlers."""
+"""Run asynchronous handlers in an event loop."""
 
 import asyncio
 import contextvars
@@ -14,19 +14,20 @@ from holdfast.queue.message import Release
 from holdfast.queue.worker.context import FinishedMessage, LeasedMessage, WorkerContext
 from holdfast.queue.worker.executors import finish, require_finished_result
 
-ASK_EVERY = 0.25
-"""Seconds between questions whether the loop is alive."""
-SILENCE = 0.5
-"""Seconds without an answer after which something is taken to block it."""
+PROBE_INTERVAL_SECONDS = 0.25
+"""Seconds between probes whether the loop responds."""
+BLOCKED_AFTER_SECONDS = 0.5
+"""Seconds without a response after which the loop counts as blocked."""
 
 log = logging.getLogger(__name__)
 
 
 class AsyncExecutor:
-    """So many handlers at a time, each a task of an event loop: that of a thread of its own, or one that runs already.
+    """Runs up to `concurrency` handlers as tasks of one event loop: a given one, or its own in a separate thread.
 
-    A handler that goes on although it was cancelled is given up, and another takes its place: as many again at most.
-    While one blocks the loop, nothing should be taken. What is in the loop is changed there alone.
+    A handler that continues although it was cancelled is abandoned and replaced, with up to `concurrency` extra tasks.
+    While a handler blocks the loop, no messages should be leased. `_tasks` and `_abandoned` are changed only in the
+    loop's thread.
     """
 
     def __init__(
@@ -40,12 +41,12 @@ class AsyncExecutor:
         self._waiting: deque[LeasedMessage] = deque()
         self._tasks: dict[LeasedMessage, asyncio.Task[None]] = {}
         self._abandoned: set[asyncio.Task[None]] = set()
-        self._unheard: set[LeasedMessage] = set()
-        """Those that were to be cancelled, of which the loop does not know yet."""
-        self._asked: float | None = None
-        """When it was asked for a sign of life that it has not given yet. Real time, as it is a real loop."""
-        self._answered = time.monotonic()
-        self._was_silent = False
+        self._pending_cancellations: set[LeasedMessage] = set()
+        """Messages to be cancelled that the loop has not processed yet."""
+        self._probed_at: float | None = None
+        """When the unanswered probe was sent, or None. Real time, because it is a real loop."""
+        self._answered_at = time.monotonic()
+        self._was_blocked = False
         self._is_stopping = False
         self._is_done = False
         self._ended = threading.Event()
@@ -60,8 +61,8 @@ class AsyncExecutor:
 
     @property
     def is_stuck(self) -> bool:
-        is_blocked = bool(self._unheard) and self._is_silent  # by one of those that were given up
-        return len(self._abandoned) >= self._context.concurrency or is_blocked or self._loop.is_closed()
+        is_blocked_by_cancelled = bool(self._pending_cancellations) and self._is_blocked
+        return len(self._abandoned) >= self._context.concurrency or is_blocked_by_cancelled or self._loop.is_closed()
 
     @property
     def has_ended(self) -> bool:
@@ -69,19 +70,19 @@ class AsyncExecutor:
         return self._ended.is_set()
 
     def is_responsive(self) -> bool:
-        """Whether the loop goes round; false: something blocks it. Asks it now and then, in one thread alone."""
+        """Return whether the loop responds, or something blocks it. Probes it regularly; call in one thread only."""
         now = time.monotonic()
-        if self._asked is None and now - self._answered >= ASK_EVERY:
-            self._asked = now
+        if self._probed_at is None and now - self._answered_at >= PROBE_INTERVAL_SECONDS:
+            self._probed_at = now
             self._in_loop(self._answer)
-        is_silent = self._is_silent
-        if is_silent and not self._was_silent:
+        is_blocked = self._is_blocked
+        if is_blocked and not self._was_blocked:
             log.warning(
-                "queue %s: something blocks the event loop of its handlers: no messages are taken until it goes on",
+                "queue %s: something blocks the event loop of the handlers: no messages are leased until it responds",
                 self._context.queue,
             )
-        self._was_silent = is_silent
-        return not is_silent
+        self._was_blocked = is_blocked
+        return not is_blocked
 
     def submit(self, some: Sequence[LeasedMessage]) -> None:
         self._waiting.extend(some)
@@ -100,7 +101,7 @@ class AsyncExecutor:
                 self._run_on()
             self._loop.run_until_complete(self._loop.shutdown_asyncgens())
         except Exception:
-            log.exception("queue %s: the event loop of its handlers is broken, and ends", self._context.queue)
+            log.exception("queue %s: the event loop of the handlers failed, and ends", self._context.queue)
         finally:
             try:
                 self._release_all()
@@ -109,18 +110,18 @@ class AsyncExecutor:
                 self._ended.set()
 
     def _run_on(self) -> None:
-        """Run the loop until it is stopped. Whoever does that beside us, all the others still need it."""
+        """Run the loop until it is stopped, also by a foreign task: the caller restarts it for the other handlers."""
         try:
             self._loop.run_forever()
-        except (SystemExit, KeyboardInterrupt) as error:  # asyncio leaves the loop for them, in a task that is not ours
+        except (SystemExit, KeyboardInterrupt) as error:  # from a foreign task: asyncio stops the loop for these
             log.error(  # noqa: TRY400 - the traceback is in the task
-                "queue %s: a task that a handler has left behind raised %r; the event loop goes on",
+                "queue %s: a task that a handler left behind raised %r; the event loop continues",
                 self._context.queue,
                 error,
             )
 
     def _release_all(self) -> None:
-        """The loop has ended: what it has not handled is for others."""
+        """Release the messages that the loop has not handled before it ended."""
         held, now = self._context.leased, self._context.clock.monotonic()
         for message in (*self._tasks, *self._waiting):
             seconds = 0.0 if message.started_at is None else now - message.started_at
@@ -128,21 +129,21 @@ class AsyncExecutor:
                 message.current_message.end("its event loop has ended")
 
     @property
-    def _is_silent(self) -> bool:
-        asked = self._asked
-        return asked is not None and time.monotonic() - asked >= SILENCE
+    def _is_blocked(self) -> bool:
+        probed_at = self._probed_at
+        return probed_at is not None and time.monotonic() - probed_at >= BLOCKED_AFTER_SECONDS
 
     def _answer(self) -> None:
-        self._answered = time.monotonic()
-        self._asked = None
+        self._answered_at = time.monotonic()
+        self._probed_at = None
 
     def _in_loop(self, function: Callable[[], None]) -> None:
-        with suppress(RuntimeError):  # the loop is closed, by whoever it belongs to: no handler will run there
-            # In a context of its own: what is left there would be found by all tasks that follow.
+        with suppress(RuntimeError):  # the loop was closed by its owner: no handler will run there
+            # In a separate context: variables set by this one would be visible to all tasks that follow.
             self._loop.call_soon_threadsafe(function, context=self._variables.copy())
 
     def _start_tasks(self) -> None:
-        """As many tasks as there are messages for."""
+        """Start tasks for waiting messages, as far as the limits allow."""
         size = self._context.concurrency
         while self._waiting and len(self._tasks) < min(size, 2 * size - len(self._abandoned)):
             message = self._waiting.popleft()
@@ -173,14 +174,14 @@ class AsyncExecutor:
                 self._ended.set()
 
     def _interrupt(self, message: LeasedMessage) -> None:
-        self._unheard.add(message)
+        self._pending_cancellations.add(message)
         self._in_loop(lambda: self._cancel(message))
 
     def _cancel(self, message: LeasedMessage) -> None:
-        self._unheard.discard(message)
+        self._pending_cancellations.discard(message)
         task = self._tasks.pop(message, None)
         if task is not None:
-            self._abandoned.add(task)  # until it has ended, which most do at once
+            self._abandoned.add(task)  # until it has ended, which most do immediately
             task.cancel()
             self._start_tasks()
 
@@ -193,8 +194,8 @@ class AsyncExecutor:
             assert message.call is not None
             require_finished_result(await message.call())
         except GeneratorExit:
-            raise  # the loop was closed over it: nothing may be done here any more
-        except BaseException as error:  # noqa: BLE001 - asyncio would end the whole loop for some of them
+            raise  # the loop was closed: nothing may be done here any more
+        except BaseException as error:  # noqa: BLE001 - some of them would make asyncio end the whole loop
             has_stopped_when_told = isinstance(error, asyncio.CancelledError | LeaseLost)
             finish(context, message, started, error, has_stopped_when_told=has_stopped_when_told)
         else:

@@ -1,4 +1,4 @@
-"""What all parts of a worker share: the messages that it holds, its handlers, its backend, and its sink."""
+"""The state that all parts of a worker share: its leased messages, its handlers, its backend and its sink."""
 
 import logging
 import threading
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 MIN_PAUSE = 0.05
 MAX_PAUSE = 5.0
-"""Seconds before another attempt while the backend cannot be reached: from the one, doubling, to the other."""
+"""Seconds before another try while the backend is unavailable: from the minimum, doubling, to the maximum."""
 DEFAULT_OPTIONS = HandlerOptions()
 
 log = logging.getLogger(__name__)
@@ -29,26 +29,26 @@ log = logging.getLogger(__name__)
 
 @dataclass(slots=True, eq=False)
 class LeasedMessage:
-    """One message in this worker's hands."""
+    """One leased message of this worker."""
 
     delivery: Delivery
     leased_at: float
-    """Monotonic time at which it was asked for."""
+    """Monotonic time at which the lease was requested."""
     lease_ends_at: float
-    """Monotonic time at which its lease ends, as far as this worker knows."""
+    """Monotonic time at which the lease ends, as far as this worker knows."""
     current_message: CurrentMessage = field(init=False)
     call: Callable[[], Any] | None = None
-    """Handles it."""
+    """Runs the handler."""
     options: HandlerOptions = DEFAULT_OPTIONS
     job: str | None = None
     started_at: float | None = None
-    """Monotonic time at which its handler began; None: it waits."""
+    """Monotonic time at which the handler began, or None if the message still waits."""
     is_decided: bool = False
-    """Whether it was decided what becomes of it: what the handler says after that does not count."""
+    """Whether the disposition is decided. A later result of the handler is ignored."""
     can_wait: bool = False
-    """Whether it may wait here for as long as it takes."""
+    """Whether the message may wait here for its handler without a time limit."""
     interrupt: "Callable[[LeasedMessage], None] | None" = None
-    """Ends its handler, or lets another have its place. From the moment at which it was started."""
+    """Cancels the handler, or lets another thread replace it. Set when the handler begins."""
 
     def __post_init__(self) -> None:
         self.current_message = CurrentMessage(self.delivery)
@@ -56,18 +56,18 @@ class LeasedMessage:
 
 @dataclass(slots=True, eq=False)
 class FinishedMessage:
-    """A message and what is to become of it."""
+    """A message with its disposition, ready to be settled."""
 
     message: LeasedMessage
     disposition: Disposition
     seconds: float = 0.0
     error: str | None = None
     is_uncertain: bool = False
-    """Whether it may have been settled before, by a try whose answer was lost."""
+    """Whether an earlier try, whose answer was lost, may already have settled it."""
 
 
 class LeasedMessages:
-    """All that one worker holds, and those of them that are finished. Thread-safe."""
+    """The leased messages of one worker, and those of them that are finished. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -78,7 +78,7 @@ class LeasedMessages:
         self.handled = 0
         """Messages whose handlers have ended."""
         self.busy_seconds = 0.0
-        """Seconds that these took."""
+        """Seconds that these handlers took."""
 
     def __len__(self) -> int:
         return len(self._messages)
@@ -88,12 +88,12 @@ class LeasedMessages:
             self._messages.update(messages)
 
     def list_undecided(self) -> list[LeasedMessage]:
-        """All of which it is not decided yet what becomes of them, waiting or being handled."""
+        """Return the messages without a disposition, waiting or being handled."""
         with self._lock:
             return [message for message in self._messages if not message.is_decided]
 
     def begin(self, message: LeasedMessage, now: float, interrupt: Callable[[LeasedMessage], None]) -> bool:
-        """Begin its handler; false: it must not, because it was handed back, or its lease has ended meanwhile."""
+        """Mark a handler as begun. Return False if it must not begin, because it is released or its lease has ended."""
         with self._lock:
             if message.is_decided or now >= message.lease_ends_at:
                 return False
@@ -102,7 +102,7 @@ class LeasedMessages:
             return True
 
     def finish(self, finished: FinishedMessage) -> bool:
-        """Decide what becomes of a message; false: that was decided before."""
+        """Set the disposition of a message once. Return False if it was already set."""
         message = finished.message
         with self._lock:
             if message.is_decided:
@@ -117,7 +117,7 @@ class LeasedMessages:
         return True
 
     def forget(self, message: LeasedMessage) -> bool:
-        """It is not held any more, and there is nothing to say of it; false: what becomes of it was decided before."""
+        """Drop a message whose lease is lost. Return False if its disposition was already set."""
         with self._lock:
             if message.is_decided:
                 return False
@@ -127,14 +127,14 @@ class LeasedMessages:
         return True
 
     def take_finished(self, max_count: int, timeout: float) -> list[FinishedMessage]:
-        """Those that are to be settled, some at a time. Waits for one. They are held until `remove_settled`."""
+        """Return up to `max_count` messages to settle. Waits for the first. They count until `remove_settled`."""
         with self._lock:
             if not self._finished:
                 self._has_finished.wait(timeout)
             return [self._finished.popleft() for _ in range(min(max_count, len(self._finished)))]
 
     def put_back(self, finished: Sequence[FinishedMessage]) -> None:
-        """They could not be settled now; those that are held no more were, before it failed."""
+        """Queue messages again whose settlement failed, except those that had been settled before the failure."""
         with self._lock:
             self._finished.extendleft(one for one in reversed(finished) if one.message in self._messages)
 
@@ -144,18 +144,18 @@ class LeasedMessages:
             self._changed.notify_all()
 
     def wait_for_change(self, timeout: float) -> None:
-        """Block until fewer are held, or for so long."""
+        """Block until fewer messages are leased, at most `timeout` seconds."""
         with self._lock:
             self._changed.wait(timeout)
 
     def wait_until_empty(self, timeout: float) -> bool:
-        """Block until none is held; false: there are some after so long."""
+        """Block until no message is leased, at most `timeout` seconds. Return whether none is."""
         with self._lock:
             return self._changed.wait_for(lambda: not self._messages, timeout)
 
 
 class EventEmitter:
-    """Hands events to a sink, if there is one; one that raises harms nobody."""
+    """Passes events to a sink, if there is one. Exceptions of the sink are logged and suppressed."""
 
     def __init__(self, queue: str, sink: Sink[QueueEvent] | None) -> None:
         self._queue = queue
@@ -164,7 +164,7 @@ class EventEmitter:
 
     @property
     def is_enabled(self) -> bool:
-        """Whether anybody listens: else events need not be made."""
+        """Whether there is a sink. If not, events need not be made."""
         return self._sink is not None
 
     def emit(self, event: QueueEvent) -> None:
@@ -174,18 +174,18 @@ class EventEmitter:
             self._sink.emit(event)
         except Exception:
             self._failures += 1
-            if self._failures & (self._failures - 1) == 0:  # the first, the second, the fourth: it may be every one
-                log.exception("queue %s: its sink failed, and %d events are lost", self._queue, self._failures)
+            if self._failures & (self._failures - 1) == 0:  # the first, second, fourth and so on: every one may fail
+                log.exception("queue %s: the sink raised an error; events dropped: %d", self._queue, self._failures)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerContext:
-    """What the parts of one worker share."""
+    """The values that the parts of one worker share."""
 
     queue: str
     find_backend: Callable[[], Backend]
     lease: float
-    """Seconds for which messages are taken at a time."""
+    """Seconds of a lease."""
     concurrency: int
     leased: LeasedMessages
     handlers: "Handlers"
@@ -194,11 +194,11 @@ class WorkerContext:
 
     @property
     def backend(self) -> Backend:
-        """What keeps the messages. Asked for each time: the queue may have been closed, and is then opened again."""
+        """The backend. Looked up each time, because a queue that was closed is opened again."""
         return self.find_backend()
 
     def loop(self, doing: str, step: Callable[[], float], *, max_pause: float = MAX_PAUSE) -> BackgroundLoop:
-        """Return the background loop of one part of the worker. It tells the sink of every step that failed."""
+        """Return the background loop of one part of the worker. It reports every failed step to the sink."""
         return BackgroundLoop(
             f"holdfast-{self.queue}-{doing}",
             step,

@@ -1,4 +1,4 @@
-"""What runs the handlers: threads for synchronous ones, an event loop for the others; made when first needed."""
+"""Run handlers: threads for synchronous ones, an event loop for asynchronous ones. Both are created on first use."""
 
 import contextvars
 import inspect
@@ -25,7 +25,7 @@ log = logging.getLogger(__name__)
 
 
 class HandlerExecutors:
-    """All handlers of a worker, each in a copy of the context of its start. With `loop`, coroutines run there."""
+    """Runs all handlers of a worker, each in a copy of the worker's context. Coroutines run in `loop`, if given."""
 
     def __init__(self, context: WorkerContext, loop: "asyncio.AbstractEventLoop | None" = None) -> None:
         self._context = context
@@ -36,19 +36,19 @@ class HandlerExecutors:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether so many handlers hang that no more may be begun."""
+        """Whether so many handlers hang that no more may begin."""
         return any(executor.is_stuck for executor in self._all())
 
     def can_accept(self) -> bool:
-        """Whether there is any use in asking for messages: handlers do not hang, and their event loop answers."""
+        """Return whether messages can be handled: not too many handlers hang, and the event loop responds."""
         loop = self._loop
         return not self.is_stuck and (loop is None or loop.has_ended or loop.is_responsive())
 
     def submit(self, some: Sequence[LeasedMessage], *, is_async: bool) -> None:
-        """Handle messages. Raises what keeps the first thread from being started, if none is there."""
+        """Handle messages. Raise RuntimeError if there is no thread and none can be started."""
         if is_async:
-            if self._loop is None or self._loop.has_ended:  # one that broke: the next message may fare better
-                from holdfast.queue.worker.async_executor import AsyncExecutor  # and asyncio, for those who need it
+            if self._loop is None or self._loop.has_ended:  # start a new loop if the last one broke
+                from holdfast.queue.worker.async_executor import AsyncExecutor  # asyncio only where it is needed
 
                 self._loop = AsyncExecutor(self._context, self._variables, self._given_loop)
             self._loop.submit(some)
@@ -71,9 +71,9 @@ class HandlerExecutors:
 
 
 class ThreadExecutor:
-    """As many threads as there are messages, up to so many, each of which handles one after the other.
+    """A thread pool that grows with the messages, up to `concurrency` threads. Each handles one message at a time.
 
-    A handler that hangs cannot be ended. It is given up, and another thread takes its place: as many again at most.
+    A hanging handler cannot be ended. Its thread is abandoned and replaced, with up to `concurrency` extra threads.
     """
 
     def __init__(self, context: WorkerContext, variables: contextvars.Context) -> None:
@@ -89,11 +89,11 @@ class ThreadExecutor:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether so many handlers were given up, and have not returned since, that no more may be begun."""
+        """Whether `concurrency` abandoned handlers have not returned, so that no more may begin."""
         return len(self._abandoned) >= self._context.concurrency
 
     def submit(self, some: Sequence[LeasedMessage]) -> None:
-        """Handle messages. Raises RuntimeError, and takes none, if there is no thread and none can be started."""
+        """Handle messages. Raise RuntimeError, and accept none, if there is no thread and none can be started."""
         with self._lock:
             self._submitted += len(some)
             error = self._start_threads()
@@ -112,22 +112,22 @@ class ThreadExecutor:
     def join(self, seconds: float) -> bool:
         with self._lock:
             threads = [*self._threads, *self._abandoned]
-        until = time.monotonic() + seconds  # that of the threads, whatever clock the worker has
+        until = time.monotonic() + seconds  # real time, whatever clock the worker has
         for thread in threads:
             thread.join(max(0.0, until - time.monotonic()))
         return not any(thread.is_alive() for thread in threads)
 
     def _start_threads(self) -> RuntimeError | None:
-        """Start what threads are needed; what keeps the next from being started, until this is called again."""
+        """Start the missing threads. Return the error if one cannot be started; the next call tries again."""
         size = self._context.concurrency
         while (
             len(self._threads) < min(size, 2 * size - len(self._abandoned), self._submitted) and not self._is_stopping
         ):
-            # A daemon: a handler that hangs must not keep the process from ending.
+            # A daemon, so that a hanging handler does not prevent the process from ending.
             thread = _HandlerThread(target=self._run_messages, name=f"holdfast-{self._context.queue}", daemon=True)
             try:
                 thread.start()
-            except RuntimeError as error:  # the process has as many as it may have
+            except RuntimeError as error:  # the process has reached its limit of threads
                 if not self._is_short:
                     self._is_short = True
                     log.warning(
@@ -138,7 +138,7 @@ class ThreadExecutor:
                     )
                 return error
             self._is_short = False
-            self._threads.add(thread)  # it cannot have ended: that takes the lock
+            self._threads.add(thread)  # cannot have ended yet, as that needs the lock
         return None
 
     def _run_messages(self) -> None:
@@ -160,7 +160,7 @@ class ThreadExecutor:
                 self._abandoned.discard(me)
 
     def _is_needed(self, me: "_HandlerThread") -> bool:
-        """Whether a thread that has ended with a message goes on to the next; false: another has taken its place."""
+        """Return whether a thread that has finished a message takes the next. False means that it was replaced."""
         with self._lock:
             me.message = None
             if me in self._abandoned:
@@ -171,7 +171,7 @@ class ThreadExecutor:
             return True
 
     def _abandon(self, message: LeasedMessage) -> None:
-        """The handler of this message is not waited for any more."""
+        """Stop waiting for the handler of a message: replace its thread."""
         with self._lock:
             for thread in self._threads:
                 if thread.message is message:
@@ -189,7 +189,7 @@ class ThreadExecutor:
             context.handlers.enter(message)
             assert message.call is not None
             require_finished_result(message.call())
-        except BaseException as error:  # noqa: BLE001 - what a handler raises must not end the thread
+        except BaseException as error:  # noqa: BLE001 - no exception of a handler may end the thread
             finish(context, message, started, error, has_stopped_when_told=isinstance(error, LeaseLost))
         else:
             finish(context, message, started)
@@ -207,7 +207,7 @@ def finish(
     *,
     has_stopped_when_told: bool = False,
 ) -> None:
-    """Have a message settled whose handler has ended. Warn of one that was given up, unless it ended for that."""
+    """Settle a message whose handler has ended. Warn if it ended too late, unless it was asked to stop and did."""
     seconds = context.clock.monotonic() - started
     finished = (
         FinishedMessage(message, _ACK, seconds)
@@ -216,7 +216,7 @@ def finish(
     )
     if not context.leased.finish(finished) and not has_stopped_when_told:
         log.warning(
-            "message %d of %s: its handler ended after %.1f s, which does not count any more: %s",
+            "message %d of %s: its handler ended after %.1f s, too late, and its result is ignored: %s",
             message.delivery.id,
             message.delivery.queue,
             seconds,
@@ -225,16 +225,16 @@ def finish(
 
 
 def require_finished_result(result: Any) -> None:
-    """Raise TypeError if what a handler returned is still to be awaited or gone through: it would pass for handled."""
+    """Raise TypeError for an unawaited or unconsumed result of a handler: the message would count as handled."""
     if result is None:
         return
     if inspect.iscoroutine(result):
-        result.close()  # else Python warns that it was never awaited
-        raise TypeError("the handler returned a coroutine that nobody awaits: make it `async def`, and await it there")
+        result.close()  # otherwise Python warns that it was never awaited
+        raise TypeError("the handler returned a coroutine that was not awaited: make it `async def`, and await it")
     if inspect.isgenerator(result) or inspect.isasyncgen(result):
-        raise TypeError("the handler returned a generator that nobody goes through: go through it in the handler")
+        raise TypeError("the handler returned a generator that was not consumed: iterate over it in the handler")
     if isinstance(result, Future) or inspect.isawaitable(result):
         raise TypeError(
-            f"the handler returned a {type(result).__name__} that nobody awaits: await it in an `async def`, "
+            f"the handler returned a {type(result).__name__} that was not awaited: await it in an `async def`, "
             "or wait for its result"
         )

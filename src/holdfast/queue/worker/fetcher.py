@@ -1,8 +1,9 @@
-"""Leases messages for the executors. `Quarantine` keeps one that may have killed workers from taking others along."""
+"""Lease messages for the executors. `Quarantine` runs a message that may have crashed workers on its own."""
 
 import logging
 import random
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from holdfast.queue.backend import LeaseRequest, LeaseResult
 from holdfast.queue.events import PollEvent
@@ -19,45 +20,51 @@ from holdfast.queue.worker.context import FinishedMessage, LeasedMessage, Worker
 from holdfast.queue.worker.executors import HandlerExecutors
 
 IDLE_SECONDS = 1.0
-"""Seconds after which an idle worker looks, even if nobody has told it anything."""
+"""Seconds after which an idle worker polls, even without a notification."""
 STOP_CHECK_SECONDS = 0.1
-"""Seconds between looks whether to stop."""
+"""Seconds between checks for a stop request."""
 MIN_WAKE_PAUSE = 0.001
 MAX_WAKE_PAUSE = 0.02
-"""Seconds to wait when the bell rings in vain, as that of a busy store does: from the one, doubling, to the other."""
+"""Backoff in seconds after wake-ups that found no message, as in a busy store: from the minimum, doubling."""
 MEASURE_SECONDS = 0.02
 """Seconds between measurements of how fast messages are handled."""
 SUSPECT_DEATHS = 2
-"""Workers that must have died with a message before it is a suspect: one is killed now and then for other reasons."""
+"""Crashes of workers after which a message is quarantined. One may have other reasons."""
 QUARANTINE_PATIENCE = 10.0
-"""Seconds for which a suspect waits until the other handlers here have ended. They may take hours: it begins then."""
+"""Seconds that a quarantined message waits for the other handlers here to end. After that it starts anyway."""
 
 log = logging.getLogger(__name__)
 
 
+class _Measurement(NamedTuple):
+    at: float
+    handled: int
+    busy_seconds: float
+
+
 class Fetcher:
-    """Leases messages and gives them to those who run the handlers."""
+    """Leases messages and passes them to the executors."""
 
     def __init__(self, context: WorkerContext, executors: HandlerExecutors, is_out: Callable[[], bool]) -> None:
         self._context = context
         self._executors = executors
         self._is_out = is_out
         self._quarantine = Quarantine(context, executors)
-        # Workers of a fleet that start together would otherwise all have the same turns for the same shares.
-        self._leased_before = random.randrange(PERIOD)  # noqa: S311 - spreads, hides nothing
+        # A random position in the cycle of shares, or workers that start together would all lease the same shares.
+        self._leased_before = random.randrange(PERIOD)  # noqa: S311 - not for cryptography
         self._caps: dict[str, int] = {}
         self._pace = Pace()
-        self._measured = (context.clock.monotonic(), 0, 0.0)
+        self._measured = _Measurement(context.clock.monotonic(), 0, 0.0)
         self._was_woken = False
         self._empty_wakes = 0
         self.is_leasing = False
-        """Whether messages may be on their way here that nobody knows of yet."""
+        """Whether a lease request is in progress, or its messages are not yet counted."""
         self.is_stopping = False
-        """Whether to lease no more. What is on its way is released."""
+        """Whether to lease no more. Messages of a lease in progress are released."""
         self.loop = context.loop("lease", lambda: STOP_CHECK_SECONDS if self.is_stopping else self.step())
 
     def step(self) -> float:
-        """Lease messages, if any are wanted, or wait a moment."""
+        """Lease messages if any are wanted, or wait a moment."""
         context = self._context
         if not self._executors.can_accept() or self._is_out():
             return STOP_CHECK_SECONDS
@@ -102,7 +109,7 @@ class Fetcher:
         )
 
     def _idle(self, seconds: float) -> float:
-        """Wait for messages, but not long after the worker was told to stop; return how long to wait after that."""
+        """Wait for messages until `seconds` are over or the worker stops. Return the seconds to pause after that."""
         self._was_woken = False
         while not self.is_stopping and seconds > 0:
             if self._context.backend.wait(self._context.queue, min(STOP_CHECK_SECONDS, seconds)):
@@ -127,7 +134,7 @@ class Fetcher:
         for one in messages:
             try:
                 is_async = context.handlers.find(one)
-            except Exception as error:  # noqa: BLE001 - whatever is wrong with a message, the others are not to blame
+            except Exception as error:  # noqa: BLE001 - one faulty message must not affect the others
                 context.leased.finish(context.handlers.finish_unfit(one, error))
             else:
                 if not self._quarantine.keep(one, is_async=is_async):
@@ -142,21 +149,19 @@ class Fetcher:
             _submit(context, self._executors, for_loop, is_async=True)
 
     def _measure(self) -> None:
-        now, handled, busy = (
-            self._context.clock.monotonic(),
-            self._context.leased.handled,
-            self._context.leased.busy_seconds,
-        )
-        then, handled_then, busy_then = self._measured
-        if now - then >= MEASURE_SECONDS:
-            self._pace = pace_after_handling(self._pace, handled - handled_then, busy - busy_then, now - then)
-            self._measured = (now, handled, busy)
+        leased, before = self._context.leased, self._measured
+        now = _Measurement(self._context.clock.monotonic(), leased.handled, leased.busy_seconds)
+        elapsed = now.at - before.at
+        if elapsed >= MEASURE_SECONDS:
+            handled, busy = now.handled - before.handled, now.busy_seconds - before.busy_seconds
+            self._pace = pace_after_handling(self._pace, handled, busy, elapsed)
+            self._measured = now
 
 
 class Quarantine:
-    """Has a suspect handled alone: while it is, there is no other message in this process that could die with it.
+    """Runs a message that may have crashed workers while this process handles no other, which could be lost with it.
 
-    Of several suspects it keeps one, and releases the others. Used by `Fetcher`, in its thread only.
+    Of several such messages it keeps one, and releases the others. Used by `Fetcher`, in its thread only.
     """
 
     def __init__(self, context: WorkerContext, executors: HandlerExecutors) -> None:
@@ -167,7 +172,7 @@ class Quarantine:
         self._has_begun = False
 
     def keep(self, message: LeasedMessage, *, is_async: bool) -> bool:
-        """Return whether a message is a suspect. If so, it is kept here, or released."""
+        """Quarantine or release a message that may have crashed workers. Return whether it is one."""
         if message.delivery.deaths < SUSPECT_DEATHS:
             return False
         if self._suspect is None:
@@ -178,11 +183,11 @@ class Quarantine:
         return True
 
     def step(self) -> bool:
-        """Begin with the suspect if it is time; return whether there is one, so that nothing may be leased."""
+        """Start the quarantined message if it is time. Return whether there is one, so that nothing may be leased."""
         suspect, context = self._suspect, self._context
         if suspect is None:
             return False
-        if suspect.is_decided:  # handled, or handed back
+        if suspect.is_decided:  # handled or released
             self._suspect = None
             return False
         has_company = len(context.leased) > 1
@@ -191,7 +196,7 @@ class Quarantine:
         ):
             self._has_begun = True
             log.warning(
-                "message %d of %s, tenant %s: %d workers were not heard of again that had it; it is handled alone",
+                "message %d of %s, tenant %s: %d workers crashed while they had it; running it in quarantine",
                 suspect.delivery.id,
                 context.queue,
                 suspect.delivery.tenant,

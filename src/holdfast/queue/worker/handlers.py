@@ -1,4 +1,4 @@
-"""From a message to the function that handles it, and from how that ends to what becomes of the message."""
+"""Find the function that handles a message, and turn its result into a disposition."""
 
 import logging
 import math
@@ -20,47 +20,47 @@ from holdfast.queue.rules.disposition import decide_after_failure
 from holdfast.queue.worker.context import FinishedMessage, LeasedMessage
 
 MAX_REASON = 500
-"""Characters of a reason that are kept with a dead letter: its beginning, which people filter by."""
+"""Characters of a reason that are stored with a dead letter: its beginning, which people filter by."""
 MAX_DETAIL = 16_384
-"""Characters of a traceback that are kept with a dead letter: its end, which says what happened."""
+"""Characters of a traceback that are stored with a dead letter: its end, which says what happened."""
 FALLBACK_DELAY = 1.0
-"""Seconds until another attempt, when it cannot be said what should become of a message."""
+"""Seconds until another attempt, if the disposition of a message cannot be computed."""
 
 log = logging.getLogger(__name__)
 
 
 class UnknownJob(LookupError):
-    """A message calls a job that is not known here."""
+    """A message calls a job that this worker does not know."""
 
 
 class NoAttemptLeft(Exception):
-    """A message was delivered more often than its handler wants to be tried: workers have died with it."""
+    """A message was delivered more often than its handler's `max_attempts`, because workers crashed."""
 
 
 class Handlers:
     """The handlers of one queue."""
 
-    def __init__(self, queue: Queue, attempts: int, clock: Clock, max_delay: float | None = None) -> None:
+    def __init__(self, queue: Queue, max_attempts: int, clock: Clock, max_delay: float | None = None) -> None:
         if not queue.jobs and queue.handler is None:
             raise InvalidValue(
-                f"queue {queue.name} has no jobs and no handler: nothing could be done with its messages"
+                f"queue {queue.name} has no jobs and no handler: define one with @queue.job or @queue.handle"
             )
         for job in queue.jobs.values():
             job.prepare()
         self._queue = queue
-        self._attempts = attempts
+        self._max_attempts = max_attempts
         self._clock = clock
         self._max_delay = MAX_DURATION if max_delay is None else max_delay
         self._is_async = queue.handler is not None and is_asynchronous(queue.handler)
 
     @property
     def min_timeout(self) -> float:
-        """Seconds that the least patient of them has."""
+        """The shortest timeout of all handlers in seconds, or infinity."""
         options = [self._queue.handler_options, *(job.options for job in self._queue.jobs.values())]
         return min((one.timeout for one in options if one.timeout is not None), default=math.inf)
 
     def find(self, message: LeasedMessage) -> bool:
-        """Find the handler of a message: is it to be awaited? Raises InvalidValue, UnknownJob, or NoAttemptLeft."""
+        """Find a message's handler, and return whether it is async. Raise InvalidValue, UnknownJob or NoAttemptLeft."""
         queue, delivery = self._queue, message.delivery
         packed = _unpack_call(delivery) if queue.jobs else None
         job = None if packed is None else queue.jobs.get(packed.job)
@@ -70,15 +70,15 @@ class Handlers:
                 _require_attempt(message)
                 return self._is_async
             if packed is None:
-                raise InvalidValue("a body that calls no job, in a queue without a handler for others")
-            raise UnknownJob(f"there is no job {packed.job} here")
+                raise InvalidValue("the body calls no job, and the queue has no handler for other messages")
+            raise UnknownJob(f"this worker has no job {packed.job}")
         message.call = partial(job.function, **job.decode_arguments(packed.arguments))
         message.options, message.job = job.options, job.name
         _require_attempt(message)
         return job.is_async
 
     def enter(self, message: LeasedMessage) -> None:
-        """Set message, deadline and trace in the context of a handler, which is its own: nothing is put back."""
+        """Set message, deadline and trace in the current context. It belongs to the handler: nothing is restored."""
         delivery, timeout = message.delivery, message.options.timeout
         expires = math.inf
         if delivery.deadline is not None:
@@ -90,20 +90,20 @@ class Handlers:
         CURRENT_MESSAGE.set(message.current_message)
 
     def finish_unfit(self, message: LeasedMessage, error: Exception) -> FinishedMessage:
-        """Return what becomes of a message that no handler takes. Others may know a job that is not known here."""
+        """Return the disposition of a message without a handler. An unknown job is retried: others may know it."""
         if not isinstance(error, NoAttemptLeft | InvalidValue):
             return self.finish_failed(message, error, 0.0)
         reason = str(error) if isinstance(error, NoAttemptLeft) else _format_reason(error)
         return FinishedMessage(message, Bury(reason), error=type(error).__name__)
 
     def finish_failed(self, message: LeasedMessage, error: BaseException, seconds: float) -> FinishedMessage:
-        """What becomes of a message whose handler has raised, whatever that was. Does not raise itself."""
+        """Return the disposition of a message whose handler raised any exception. Does not raise."""
         name = type(error).__name__
         try:
             disposition = self._decide_disposition(message, error, name)
-        except BaseException:  # a message of which nothing becomes would be held for ever
+        except BaseException:  # a message without a disposition would be held for ever
             log.exception(
-                "message %d of %s: its handler raised a %s, of which nothing can be made",
+                "message %d of %s: its handler raised %s, which cannot be evaluated; trying again, or burying it",
                 message.delivery.id,
                 message.delivery.queue,
                 name,
@@ -132,19 +132,19 @@ class Handlers:
                 return disposition
 
     def _get_max_attempts(self, message: LeasedMessage) -> int:
-        return message.options.attempts or self._attempts
+        return message.options.max_attempts or self._max_attempts
 
 
 def _require_attempt(message: LeasedMessage) -> None:
-    attempt, attempts = message.delivery.attempt, message.options.attempts
-    if attempts is not None and attempt > attempts:
-        raise NoAttemptLeft(f"given up after {attempt - 1} deliveries: its handler may have {attempts}")
+    attempt, max_attempts = message.delivery.attempt, message.options.max_attempts
+    if max_attempts is not None and attempt > max_attempts:
+        raise NoAttemptLeft(f"gave up after {attempt - 1} deliveries: its handler has max_attempts {max_attempts}")
 
 
 def _unpack_call(delivery: Delivery) -> PackedCall | None:
     try:
         return unpack_call(delivery.body)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # text that is none, lists in lists in lists
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):  # not a call, invalid text, nested too deeply
         return None
 
 
@@ -160,10 +160,10 @@ def _format_detail(error: BaseException) -> str:
 def _get_text(error: BaseException) -> str:
     try:
         return _make_storable(str(error))
-    except Exception:  # noqa: BLE001 - an error that cannot even be written down is one all the same
-        return "its text cannot be had"
+    except Exception:  # noqa: BLE001 - an error without a readable text is still an error
+        return "(exception text not available)"
 
 
 def _make_storable(text: str) -> str:
-    """Without what databases do not take in a text: one such letter must not keep a whole batch from being settled."""
+    """Replace characters that databases reject (NUL, surrogates): one would prevent settling a whole batch."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode("utf-8", "replace").decode()

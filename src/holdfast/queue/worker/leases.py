@@ -1,7 +1,7 @@
-"""What a worker does with the leases that it has: settle, extend, give up in time; and sweep the queue.
+"""Settle messages, extend leases, end handlers in time, and sweep the queue.
 
-`Settler` and `Heartbeat` speak to the backend, each in a thread of its own. `Watchdog` touches nothing but memory: it
-must end a handler in time although a database does not answer.
+`Settler` and `Heartbeat` call the backend, each in its own thread. `Watchdog` works in memory only, because it must end
+a handler in time even if the database does not answer.
 """
 
 import logging
@@ -15,33 +15,33 @@ from holdfast.queue.worker.context import FinishedMessage, LeasedMessage, Worker
 from holdfast.queue.worker.executors import HandlerExecutors
 
 SETTLE_BATCH = 500
-"""Messages that are settled in one step."""
+"""Messages that are settled in one transaction."""
 SETTLE_WAIT = 0.1
-"""Seconds between looks whether to stop."""
+"""Seconds to wait for a finished message before checking for a stop request."""
 MAX_SETTLE_PAUSE = 1.0
-"""Seconds before another attempt at most: what was done must be settled before it is done again."""
+"""Maximum seconds before another try: handled messages must be settled before they are delivered again."""
 BEATS_PER_LEASE = 3
-"""Heartbeats in the time of a lease: two may fail."""
+"""Heartbeats per lease: two may fail."""
 MAX_BEAT_SECONDS = 1.0
-"""Seconds between looks whether a lease has to be extended."""
+"""Maximum seconds between checks for leases to extend."""
 STOP_MARGIN = 6
-"""The last part of a lease, one of six, in which a handler is told to stop."""
+"""Fraction of a lease, one sixth, that must be left: then a handler is asked to stop."""
 MAX_START_WAIT = 1.0
-"""Seconds for which a message waits here at most for its handler to begin: another worker may be quicker."""
-MIN_NAP, MAX_NAP = 0.02, 0.25
-NAPS_PER_TIMEOUT = 4
-"""Looks in the time that the least patient handler has."""
+"""Maximum seconds that a message waits here for its handler to begin: another worker may be quicker."""
+MIN_CHECK_INTERVAL, MAX_CHECK_INTERVAL = 0.02, 0.25
+CHECKS_PER_TIMEOUT = 4
+"""Checks within the shortest timeout of all handlers."""
 SWEEP_SECONDS = 60.0
-"""Seconds between sweeps of one worker, more or less: those of a fleet should not come all at once."""
+"""Mean seconds between sweeps of one worker. Randomised, so that a fleet does not sweep all at the same time."""
 
 log = logging.getLogger(__name__)
 
 
 class Settler:
-    """Tells the backend what became of messages, many at a time, and tries for as long as it takes.
+    """Settles finished messages in batches, and tries until it succeeds.
 
-    What was done must not be done again. It tries after the end of a lease, too: the settlement counts until another
-    worker has the message.
+    Handled messages must not be handled again. So it tries even after a lease has expired: the settlement is valid
+    until the message becomes ready again.
     """
 
     def __init__(self, context: WorkerContext) -> None:
@@ -49,7 +49,7 @@ class Settler:
         self.loop = context.loop("settle", self.step, max_pause=MAX_SETTLE_PAUSE)
 
     def step(self) -> float:
-        """Settle the messages that are finished; wait a moment for the first one."""
+        """Settle the finished messages. Waits a moment for the first one."""
         finished = self._context.leased.take_finished(SETTLE_BATCH, SETTLE_WAIT)
         if finished:
             try:
@@ -62,7 +62,7 @@ class Settler:
     def _settle(self, finished: Sequence[FinishedMessage]) -> None:
         settlements = [Settlement(one.message.delivery.receipt, one.disposition) for one in finished]
         try:
-            kept = self._context.backend.settle(settlements)
+            accepted = self._context.backend.settle(settlements)
         except OutcomeUnknown:
             for one in finished:
                 one.is_uncertain = True
@@ -78,24 +78,24 @@ class Settler:
                 )
                 self._context.leased.remove_settled(finished)
                 return
-            for one in finished:  # whichever it is, the others must not suffer for it
+            for one in finished:  # one of them is the cause: settle the others anyway
                 self._settle([one])
             return
         self._context.leased.remove_settled(finished)
-        self._report(finished, kept)
+        self._report(finished, accepted)
 
-    def _report(self, finished: Sequence[FinishedMessage], kept: Sequence[bool]) -> None:
-        lost = [one for one, was_held in zip(finished, kept, strict=True) if not was_held and not one.is_uncertain]
+    def _report(self, finished: Sequence[FinishedMessage], accepted: Sequence[bool]) -> None:
+        lost = [one for one, was_held in zip(finished, accepted, strict=True) if not was_held and not one.is_uncertain]
         if lost:
             log.warning(
-                "queue %s: what became of %d messages does not count, their leases had ended: %s",
+                "queue %s: %d settlements were rejected because their leases had expired: %s",
                 self._context.queue,
                 len(lost),
                 ", ".join(str(one.message.delivery.id) for one in lost[:10]),
             )
         if self._context.events.is_enabled:
             at = self._context.clock.wall()
-            for one, was_held in zip(finished, kept, strict=True):
+            for one, was_held in zip(finished, accepted, strict=True):
                 if one.message.started_at is not None or not isinstance(one.disposition, Release):
                     ending = get_attempt_result(one.disposition) if was_held or one.is_uncertain else AttemptResult.LOST
                     self._context.events.emit(_event(one.message, at, one.seconds, ending, one.error))
@@ -108,7 +108,7 @@ def _event(
 
 
 def get_attempt_result(disposition: Disposition) -> AttemptResult:
-    """Return how the attempt ended that has this disposition."""
+    """Return the result of an attempt that ended with this disposition."""
     match disposition:
         case Ack():
             return AttemptResult.ACKED
@@ -121,7 +121,10 @@ def get_attempt_result(disposition: Disposition) -> AttemptResult:
 
 
 class Watchdog:
-    """Ends handlers whose time is over, also `grace` seconds after `is_out`. Releases messages that wait in vain."""
+    """Ends handlers at their timeout, before their lease expires, and `grace` seconds after `is_out`.
+
+    Also releases messages that wait too long for their handlers.
+    """
 
     def __init__(
         self, context: WorkerContext, executors: HandlerExecutors, is_out: Callable[[], bool], grace: float
@@ -135,26 +138,28 @@ class Watchdog:
         self.loop = context.loop("watch", self.step)
 
     def step(self) -> float:
-        """End the handlers whose time is over; return the seconds until the next look."""
+        """End handlers whose time is over. Return the seconds until the next check."""
         context = self._context
         now = context.clock.monotonic()
-        is_stuck = self._look_for_stuck()
+        is_stuck = self._check_stuck()
         for message in context.leased.list_undecided():
             timeout, started = message.options.timeout, message.started_at
             if message.lease_ends_at - now <= context.lease / STOP_MARGIN:
-                # It cannot be settled in time any more, or only by luck: whoever gets it next must not be beside us.
-                self.abandon(message, "its lease could not be kept")
+                # Too late to settle it safely. Stop now, so that two workers do not handle it at the same time.
+                self.abandon(message, "its lease could not be extended")
             elif started is not None and timeout is not None and now - started >= timeout:
                 error = TimeoutError(f"the handler took longer than {timeout:g} s")
                 self._end(message, context.handlers.finish_failed(message, error, now - started), str(error))
             elif started is None and (is_stuck or (now - message.leased_at >= MAX_START_WAIT and not message.can_wait)):
-                self._end(message, FinishedMessage(message, Release()), "it waited too long")
-        self._look_at_zone(now)
-        nap = min(MAX_NAP, context.lease / STOP_MARGIN / 2, context.handlers.min_timeout / NAPS_PER_TIMEOUT)
-        return max(MIN_NAP, nap)
+                self._end(message, FinishedMessage(message, Release()), "it waited too long for its handler to begin")
+        self._check_zone(now)
+        interval = min(
+            MAX_CHECK_INTERVAL, context.lease / STOP_MARGIN / 2, context.handlers.min_timeout / CHECKS_PER_TIMEOUT
+        )
+        return max(MIN_CHECK_INTERVAL, interval)
 
     def release(self, why: str, *, include_started: bool) -> None:
-        """Release the messages that wait here and, with `include_started`, also those that are being handled."""
+        """Release the messages that wait here and, with `include_started`, also those being handled."""
         now = self._context.clock.monotonic()
         for message in self._context.leased.list_undecided():
             if message.started_at is None:
@@ -163,7 +168,7 @@ class Watchdog:
                 self._end(message, FinishedMessage(message, Release(), now - message.started_at), why)
 
     def abandon(self, message: LeasedMessage, why: str) -> None:
-        """Forget a message whose lease is lost, or may be: it cannot be settled any more."""
+        """Drop a message whose lease is lost, or may be, and end its handler: it cannot be settled any more."""
         context = self._context
         if not context.leased.forget(message):
             return
@@ -179,24 +184,24 @@ class Watchdog:
     def _interrupt(self, message: LeasedMessage, why: str) -> None:
         message.current_message.end(why)
         if message.interrupt is not None:
-            log.warning("message %d of %s: its handler is ended: %s", message.delivery.id, self._context.queue, why)
+            log.warning("message %d of %s: ending its handler: %s", message.delivery.id, self._context.queue, why)
             message.interrupt(message)
 
-    def _look_for_stuck(self) -> bool:
+    def _check_stuck(self) -> bool:
         is_stuck = self._executors.is_stuck
         if is_stuck and not self._was_stuck:
             log.error(
-                "queue %s: handlers hang that were given up, and there is no room for more beside them: "
-                "no messages are taken until some of them return",
+                "queue %s: so many handlers hang after they were ended that no more can start: no messages are leased "
+                "until some return. Set timeouts in the handlers; restart the process to end them",
                 self._context.queue,
             )
         elif self._was_stuck and not is_stuck:
-            log.warning("queue %s: handlers that hung have returned, messages are taken again", self._context.queue)
+            log.warning("queue %s: hanging handlers have returned, messages are leased again", self._context.queue)
         self._was_stuck = is_stuck
         return is_stuck
 
-    def _look_at_zone(self, now: float) -> None:
-        """In a zone that is out, release what waits, and give handlers `grace` seconds to end."""
+    def _check_zone(self, now: float) -> None:
+        """If the zone is out, release waiting messages, and all others after `grace` seconds."""
         if not self._is_out():
             self._out_since = None
             return
@@ -206,16 +211,16 @@ class Watchdog:
 
 
 class Heartbeat:
-    """Extends leases, apart from `Watchdog`, which must not wait for a database."""
+    """Extends leases. Separate from `Watchdog`, which must not wait for a database."""
 
     def __init__(self, context: WorkerContext, watchdog: Watchdog) -> None:
         self._context = context
         self._watchdog = watchdog
-        self._nap = min(MAX_BEAT_SECONDS, context.lease / BEATS_PER_LEASE / 2)
-        self.loop = context.loop("keep leases", self.step, max_pause=self._nap)
+        self._interval = min(MAX_BEAT_SECONDS, context.lease / BEATS_PER_LEASE / 2)
+        self.loop = context.loop("keep leases", self.step, max_pause=self._interval)
 
     def step(self) -> float:
-        """Extend the leases of which a third is over; return the seconds until the next look."""
+        """Extend leases of which a third is over. Return the seconds until the next check."""
         context = self._context
         now = context.clock.monotonic()
         due = [
@@ -224,20 +229,20 @@ class Heartbeat:
             if message.lease_ends_at - now <= context.lease * (1 - 1 / BEATS_PER_LEASE)
         ]
         if not due:
-            return self._nap
-        kept = context.backend.settle(
+            return self._interval
+        accepted = context.backend.settle(
             [Settlement(message.delivery.receipt, ExtendLease(context.lease)) for message in due]
         )
-        for message, is_held in zip(due, kept, strict=True):
+        for message, is_held in zip(due, accepted, strict=True):
             if is_held:
                 message.lease_ends_at = now + context.lease
-            else:  # or it was settled in the meantime, which the watchdog sees
+            else:  # or it was settled meanwhile: then `abandon` does nothing
                 self._watchdog.abandon(message, "another worker has it")
-        return self._nap
+        return self._interval
 
 
 class Sweeper:
-    """Sweeps the queue about once a minute. Nothing waits for it: what is due is made ready by leases as well."""
+    """Sweeps the queue about once a minute. Nothing depends on it: leases also make due messages ready."""
 
     def __init__(self, context: WorkerContext) -> None:
         self._context = context
@@ -245,9 +250,9 @@ class Sweeper:
         self.loop = context.loop("sweep", self.step)
 
     def step(self) -> float:
-        """Sweep, but not at the start, when there is other work to do; return the seconds until the next time."""
+        """Sweep, except at the start, when there is other work. Return the seconds until the next sweep."""
         if self._is_first:
             self._is_first = False
         else:
             self._context.backend.sweep(self._context.queue)
-        return SWEEP_SECONDS * (0.5 + random.random())  # noqa: S311 - spreads, hides nothing
+        return SWEEP_SECONDS * (0.5 + random.random())  # noqa: S311 - not for cryptography

@@ -1,4 +1,4 @@
-"""A worker on one queue. Start reading at `Worker`, then at `WorkerRun`, which joins the parts of one run."""
+"""A worker of one queue. Start reading at `Worker`, then at `WorkerRun`, which joins the parts of one run."""
 
 import logging
 import signal
@@ -25,27 +25,27 @@ if TYPE_CHECKING:
     import asyncio
 
 STOP_CHECK_SECONDS = 0.1
-"""Seconds between looks whether to stop. A look, because a signal handler may set no event and take no lock."""
+"""Seconds between checks for a stop request. Polled, because a signal handler may neither set an event nor lock."""
 SETTLE_SECONDS = 5.0
-"""How long a worker that stops tries to say what became of its last messages."""
+"""Seconds that a stopping worker tries to settle its last messages."""
 RETURN_SECONDS = 1.0
-"""How long it waits for handlers that were told to stop."""
+"""Seconds that a stopping worker waits for handlers that were asked to stop."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """How much a worker does at a time, and when it stops."""
+    """The options of a worker."""
 
     concurrency: int = 8
-    """Messages that are handled at a time: threads for synchronous handlers, as many tasks for the others."""
+    """Messages handled at the same time: threads for synchronous handlers, tasks for asynchronous ones."""
     grace: float = 20.0
-    """Seconds that handlers have to end when the worker stops; orchestrators kill after 30."""
+    """Seconds that handlers have to end when the worker stops. Orchestrators kill after 30."""
     zone: Zone | None = None
-    """Where the worker runs. While this zone is out, it takes no work and hands back what it holds."""
+    """The zone of the worker. While it is out, the worker leases nothing and releases its messages."""
     workload: str | None = None
-    """As what it is evacuated; None: only with the whole zone."""
+    """Workload whose zone status applies to this worker. None means only statuses for all workloads."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.concurrency <= 10_000:
@@ -55,12 +55,12 @@ class WorkerOptions:
 
 
 class Worker:
-    """Handles the messages of one queue, in this process, until it is stopped.
+    """Handles the messages of one queue in this process until it is stopped.
 
-    `start` and `stop` for a program that does something else as well, `run` for one that does not, `run_async` to have
-    asynchronous handlers run in the event loop of the caller. Every queue has a worker, and so threads, of its own: one
-    whose handlers hang takes nothing from the others. Thread-safe. In a forked child it is not started: what the parent
-    holds stays with the parent.
+    Use `start` and `stop` in a program that does other work as well, `run` in one that does not, and `run_async` to run
+    asynchronous handlers in the caller's event loop. Every queue needs its own worker, with its own threads, so that
+    hanging handlers do not affect other queues. Thread-safe. In a forked child the worker is not started: the parent
+    keeps its leases.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ class Worker:
 
     @property
     def is_idle(self) -> bool:
-        """Whether it holds no message, and none is on its way to it."""
+        """Whether the worker holds no message, and is not leasing any."""
         run = self._current_run
         return run is None or not (run.fetcher.is_leasing or len(run.context.leased))
 
@@ -101,32 +101,31 @@ class Worker:
 
     @property
     def is_stuck(self) -> bool:
-        """Whether as many handlers as it may run were given up and have not returned: it takes nothing until some do.
+        """Whether so many handlers hang after they were ended that no more can start, and no messages are leased.
 
-        A process in which that lasts should end, and be started anew: a thread that hangs cannot be ended otherwise.
+        If this lasts, restart the process: a hanging thread cannot be ended otherwise.
         """
         run = self._current_run
         return run is not None and run.executors.is_stuck
 
     def start(self, loop: "asyncio.AbstractEventLoop | None" = None) -> None:
-        """Begin to take messages, and return. May be repeated, also after `stop`. InvalidValue: there is no handler.
+        """Start leasing messages, and return. May be repeated, also after `stop`. Raise InvalidValue without a handler.
 
-        With `loop`, asynchronous handlers run in that one, instead of in a thread.
+        With `loop`, asynchronous handlers run in that event loop instead of in a separate thread.
         """
         with self._changing:
             if self._current_run is None:
-                self._current_run = self.create_run(
-                    loop
-                )  # known before: whoever is interrupted in the middle of it can stop it
+                # Assigned before it is started, so that a caller who is interrupted meanwhile can stop it.
+                self._current_run = self.create_run(loop)
                 try:
                     self._current_run.start()
-                except Exception:  # such as one thread too many
+                except Exception:  # such as too many threads
                     run, self._current_run = self._current_run, None
                     run.stop()
                     raise
 
     def stop(self) -> None:
-        """Take no more, let handlers end, hand back what is left. May be repeated. In a handler, use `request_stop`."""
+        """Stop leasing, let handlers end, release the rest. May be repeated. In a handler, call `request_stop`."""
         with self._changing:
             if self._current_run is not None:
                 try:
@@ -135,13 +134,13 @@ class Worker:
                     self._current_run = None
 
     def request_stop(self) -> None:
-        """Let `run` return soon, also one that has not begun. Does not block: signal handlers may call it."""
+        """Make `run` return soon, even if it has not begun yet. Does not block, so signal handlers may call it."""
         self._is_stop_requested = True
 
     def run(self) -> None:
-        """Handle messages until `request_stop` is called, or the program is interrupted or asked to end.
+        """Handle messages until `request_stop` is called or the program is interrupted or terminated.
 
-        In the main thread, SIGTERM asks it to end, unless the program has a handler of its own for that.
+        In the main thread, SIGTERM requests the stop, unless the program has its own handler for SIGTERM.
         """
         with self._ended_by_signal():
             try:
@@ -153,35 +152,35 @@ class Worker:
                 self._is_stop_requested = False
 
     async def run_async(self) -> None:
-        """The same, with asynchronous handlers in this event loop. Cancelling it stops the worker, gracefully."""
+        """Handle messages like `run`, with asynchronous handlers in this event loop. Cancelling it stops the worker."""
         import asyncio
 
         try:
             await asyncio.to_thread(self.start, asyncio.get_running_loop())
-            while self._goes_on():  # noqa: ASYNC110 - who asks may be a signal handler
+            while self._goes_on():  # noqa: ASYNC110 - a signal handler may request the stop
                 await asyncio.sleep(STOP_CHECK_SECONDS)
         finally:
             await asyncio.shield(asyncio.to_thread(self.stop))
             self._is_stop_requested = False
 
     def create_run(self, loop: "asyncio.AbstractEventLoop | None" = None) -> "WorkerRun":
-        """The parts of the worker, at rest."""
+        """Build the parts of the worker without starting them."""
         policy, able = self.queue.policy, self.queue.backend.capabilities
         context = WorkerContext(
             queue=self.queue.name,
             find_backend=lambda: self.queue.backend,
-            # A shorter one is no harm: leases are extended while handlers are at work.
+            # A shorter lease does no harm: leases are extended while handlers run.
             lease=policy.lease if able.max_lease is None else min(policy.lease, able.max_lease),
             concurrency=self.options.concurrency,
             leased=LeasedMessages(),
-            handlers=Handlers(self.queue, policy.attempts, self._clock, able.max_delay),
+            handlers=Handlers(self.queue, policy.max_attempts, self._clock, able.max_delay),
             events=EventEmitter(self.queue.name, self._sink),
             clock=self._clock,
         )
         return WorkerRun(context, grace=self.options.grace, is_out=lambda: self.is_out, loop=loop)
 
     def reset_after_fork(self) -> None:
-        """In a forked child: whoever held the lock is not there, nor is any thread that was at work."""
+        """Start with an unlocked lock and no run, in the child of a fork: the threads exist only in the parent."""
         self._changing = threading.Lock()
         if self._current_run is not None:
             self._inherited.append(self._current_run)  # the parent's: its event loop must not be closed here
@@ -212,7 +211,7 @@ class Worker:
 
 
 class WorkerRun:
-    """One run of a worker, from its start to its end. A test can drive its parts by hand, before `start`."""
+    """One run of a worker, from start to stop. Before `start`, a test can call the parts directly."""
 
     def __init__(
         self,
@@ -238,7 +237,7 @@ class WorkerRun:
             loop.start()
 
     def stop(self) -> None:
-        """Take no more, let handlers end, hand back what is left: what takes messages ends first, what settles last."""
+        """Stop leasing, let handlers end, and release the rest: the fetcher stops first, the settler last."""
         try:
             self._finish()
         finally:
@@ -251,12 +250,12 @@ class WorkerRun:
         held, clock = self.context.leased, self.context.clock
         until = clock.monotonic() + self._grace
         self.fetcher.is_stopping = True
-        # Those that have not begun, at once; those that it is just being given, when it has them.
+        # Release messages that have not begun immediately, and those of a lease in progress when it has returned.
         self.watchdog.release("the worker stops", include_started=False)
         self.fetcher.loop.stop(SETTLE_SECONDS)
         self.watchdog.release("the worker stops", include_started=False)
         if not held.wait_until_empty(max(0.0, until - clock.monotonic())):
-            self.watchdog.release("the worker stops, and there was no more time", include_started=True)
+            self.watchdog.release("the worker stops, and its grace period is over", include_started=True)
         self.executors.stop()
         if not self.executors.join(RETURN_SECONDS):
             log.warning("queue %s: some handlers have not returned; they end with the process", self.context.queue)

@@ -1,4 +1,4 @@
-"""Dead letters over HTTP: looked at by whoever may look, put back or forgotten by operators."""
+"""Dead letters over HTTP: read by viewers, redriven or discarded by operators."""
 
 import base64
 from collections.abc import Sequence
@@ -29,16 +29,18 @@ from holdfast.server.routes.parameters import (
 from holdfast.server.state import ServerState
 
 MAX_LETTERS = 100
-"""Most dead letters in one answer: each may be as long as a message may be, with its traceback."""
+"""Maximum dead letters in one answer: each may be as long as a message, plus its traceback."""
 MAX_REDRIVEN = 1000
-"""Most dead letters that are put back in one request, which is one step of the store."""
+"""Maximum dead letters redriven per request (one transaction)."""
 MAX_ID = (1 << 53) - 1
-"""The largest id that may be asked for: no message ever has it, and every reader of JSON takes it for what it is."""
+"""Maximum id in a query: greater than that of any message, and exact in every JSON parser."""
+_NO_MESSAGE = 0
+"""An id that no message has."""
 Filter: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_TENANT_BYTES, pattern=NO_NUL)]
 
 
 class DeadLetterItem(Struct, frozen=True, kw_only=True):
-    """A message that was buried, and why."""
+    """A message that was buried, with the reason."""
 
     id: int
     tenant: str
@@ -52,9 +54,9 @@ class DeadLetterItem(Struct, frozen=True, kw_only=True):
     """The traceback, if there is one."""
     trace: str
     size: int
-    """Bytes of its body."""
+    """Size of the body in bytes."""
     base64: str | UnsetType = UNSET
-    """Its body."""
+    """The body."""
 
 
 class DeadLetterPage(Struct, frozen=True):
@@ -62,26 +64,26 @@ class DeadLetterPage(Struct, frozen=True):
 
     letters: Sequence[DeadLetterItem]
     next: int | None
-    """The `after` of the next page; none: these are the last."""
+    """The `after` of the next page, or null if this is the last."""
 
 
 class RedriveRequest(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Which dead letters are put back: all of them, or those that fulfil every condition that is given."""
+    """A selection of dead letters: all of them, or those that match every given condition."""
 
     which: Literal["matching", "all"] = "matching"
-    """Nobody should mean all of them by leaving a condition out."""
+    """Must be `all` to select all: an omitted filter must not select everything."""
     tenant: Filter | None = None
     reason: Filter | None = None
-    """Text that the reason contains."""
+    """Text that the reason must contain."""
     ids: Annotated[list[int], Meta(max_length=MAX_REDRIVEN)] = []
     buried_before: Time | None = None
     action: Literal["redrive", "discard"] = "redrive"
-    """Whether they are put back, or forgotten."""
+    """redrive: put back into the queue; discard: delete permanently."""
     limit: Annotated[int, Meta(ge=1, le=MAX_REDRIVEN)] = MAX_LETTERS
 
 
 class RedriveResult(Struct, frozen=True):
-    """How many dead letters were put back, or forgotten; fewer than the limit: there are no more of them."""
+    """The number of dead letters that were redriven or discarded. If it is below the limit, there are no more."""
 
     count: int
     action: Literal["redrive", "discard"]
@@ -95,15 +97,15 @@ async def dead_letters(
     tenant: TenantName = None,
     reason: Annotated[
         str | None,
-        QueryParameter(max_length=256, description="Text that the reason contains", schema_extra=QUERY_TEXT_SCHEMA),
+        QueryParameter(max_length=256, description="Text in the reason", schema_extra=QUERY_TEXT_SCHEMA),
     ] = None,
     ids: Annotated[list[int] | None, QueryParameter(max_items=MAX_LETTERS)] = None,
     buried_before: Annotated[float | None, QueryParameter(ge=1, le=MAX_TIME)] = None,
-    after: Annotated[int, QueryParameter(ge=0, le=MAX_ID, description="The `next` of the page before")] = 0,
+    after: Annotated[int, QueryParameter(ge=0, le=MAX_ID, description="The `next` of the previous page")] = 0,
     limit: Annotated[int, QueryParameter(ge=1, le=MAX_LETTERS)] = 20,
-    bodies: Annotated[bool, QueryParameter(description="Whether bodies are told, in base64")] = False,
+    bodies: Annotated[bool, QueryParameter(description="Whether to include bodies, in base64")] = False,
 ) -> DeadLetterPage:
-    """Messages that were given up, with the reason, the traceback and the trace; page by page."""
+    """Return a page of dead letters, with reason, traceback and trace."""
     query = DeadLetterQuery(
         queue=check_queue_name(queue),
         tenant=None if tenant is None else parse_tenant(tenant),
@@ -119,11 +121,11 @@ async def dead_letters(
     )
 
 
-@post("/v1/queues/{queue:str}/redrive", summary="Put dead letters back", **with_strict_query(CHANGE_OPTIONS))
+@post("/v1/queues/{queue:str}/redrive", summary="Redrive dead letters", **with_strict_query(CHANGE_OPTIONS))
 async def redrive(
     request: Request[Any, Any, Any], state: ServerState, queue: QueueName, data: JSONBody[RedriveRequest]
 ) -> RedriveResult:
-    """Deliver dead letters once more, or forget them. Safe to repeat: what is put back is no dead letter any more."""
+    """Put dead letters back into the queue, or delete them. Safe to repeat: they are no dead letters any more."""
     is_filtered = bool(data.ids) or any(each is not None for each in (data.tenant, data.reason, data.buried_before))
     if is_filtered is (data.which == "all"):
         raise Conflict(
@@ -144,8 +146,8 @@ async def redrive(
 
 
 def _keep_valid(ids: Sequence[int]) -> tuple[int, ...]:
-    """Those that messages may have. If none of them is, one that no message has: no id at all would mean all."""
-    return tuple(number for number in ids if 0 < number <= MAX_ID) or ((0,) if ids else ())
+    """Drop ids out of range. If none remains, return an id that never exists: no ids would match all dead letters."""
+    return tuple(number for number in ids if 0 < number <= MAX_ID) or ((_NO_MESSAGE,) if ids else ())
 
 
 def _to_item(letter: DeadLetter, *, bodies: bool) -> DeadLetterItem:

@@ -1,4 +1,4 @@
-"""What tenants may do, and how a queue treats them all: told to whoever looks, changed by operators."""
+"""Limits of tenants and policies of queues over HTTP: read by viewers, changed by operators."""
 
 from typing import Annotated, Any, TypeAlias
 
@@ -24,14 +24,14 @@ from holdfast.server.routes.parameters import (
 )
 from holdfast.server.state import ServerState
 
-WantedTenant: TypeAlias = Annotated[
+TenantParameter: TypeAlias = Annotated[
     str, QueryParameter(name="tenant", min_length=1, max_length=MAX_TENANT_BYTES, schema_extra=QUERY_TEXT_SCHEMA)
 ]
-# What `holdfast.queue.policy` expects, for the description, and so that a slip is told by its place.
+# The ranges of `holdfast.queue.policy`, repeated for the description, and so that a validation error names the field.
 _Rate: TypeAlias = Annotated[float, Meta(ge=1e-6, le=1e6)]
 _Burst: TypeAlias = Annotated[float, Meta(ge=1e-6, le=1 << 40)]
 _Count: TypeAlias = Annotated[int, Meta(ge=1, le=1 << 40)]
-_CountOrZero: TypeAlias = Annotated[int, Meta(gt=-1, le=1 << 40)]  # Litestar leaves a 0 out of the description
+_CountOrZero: TypeAlias = Annotated[int, Meta(gt=-1, le=1 << 40)]  # Litestar omits a minimum of 0 in the description
 _Share: TypeAlias = Annotated[float, Meta(ge=0, le=0.5)]
 _Seconds: TypeAlias = Annotated[float, Meta(ge=0, le=MAX_DURATION)]
 
@@ -39,7 +39,7 @@ _DEFAULT = QueuePolicy()
 
 
 class FullLimits(Limits, frozen=True, kw_only=True, omit_defaults=False):
-    """What one tenant may do; what is null has no limit."""
+    """The limits of one tenant. Null means unlimited."""
 
     rate: _Rate | None = None
     burst: _Burst | None = None
@@ -52,7 +52,7 @@ class FullLimits(Limits, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class FullPolicy(QueuePolicy, frozen=True, kw_only=True, omit_defaults=False):
-    """How a queue treats its tenants and its messages."""
+    """The policy of a queue, with all values."""
 
     lanes: Annotated[int, Meta(ge=1, le=4096)] = _DEFAULT.lanes
     hand: Annotated[int, Meta(ge=0, le=64)] = _DEFAULT.hand
@@ -65,58 +65,58 @@ class FullPolicy(QueuePolicy, frozen=True, kw_only=True, omit_defaults=False):
     low_priority_share: _Share = _DEFAULT.low_priority_share
     spill_share: _Share = _DEFAULT.spill_share
     ttl: Annotated[float, Meta(ge=1e-3, le=MAX_DURATION)] | None = _DEFAULT.ttl
-    attempts: Annotated[int, Meta(ge=1, le=1000)] = _DEFAULT.attempts
+    max_attempts: Annotated[int, Meta(ge=1, le=1000)] = _DEFAULT.max_attempts
     lease: Annotated[float, Meta(ge=0.1, le=43200)] = _DEFAULT.lease
     dedupe_for: _Seconds = _DEFAULT.dedupe_for
 
     def __post_init__(self) -> None:
-        """What is left to check is whether its parts go together, for which `plain_policy` is."""
+        """Skip validation here: `plain_policy` checks that the fields are consistent."""
 
 
 class TenantLimits(Struct, frozen=True, kw_only=True):
-    """What a tenant may do."""
+    """The limits that apply to a tenant."""
 
     queue: str
     tenant: str
     is_own: bool
-    """Whether the limits are its own, and not those of the queue for everybody."""
+    """Whether the limits are the tenant's own, not those of the queue."""
     limits: FullLimits
 
 
-@get("/v1/queues/{queue:str}/limits", summary="What may a tenant do?", **with_strict_query(READ_OPTIONS))
-async def tenant_limits(state: ServerState, queue: QueueName, tenant: WantedTenant) -> TenantLimits:
-    """A tenant's limits: its own, or those of the queue for everybody."""
+@get("/v1/queues/{queue:str}/limits", summary="Show a tenant's limits", **with_strict_query(READ_OPTIONS))
+async def tenant_limits(state: ServerState, queue: QueueName, tenant: TenantParameter) -> TenantLimits:
+    """Return a tenant's limits: its own, or those of the queue."""
     name, whose = check_queue_name(queue), parse_tenant(tenant)
     return await state.services.queues.ask(lambda backend: _read_limits(backend, name, whose))
 
 
-@put("/v1/queues/{queue:str}/limits", summary="Set what a tenant may do", **with_strict_query(CHANGE_OPTIONS))
+@put("/v1/queues/{queue:str}/limits", summary="Set a tenant's limits", **with_strict_query(CHANGE_OPTIONS))
 async def set_limits(
     request: Request[Any, Any, Any],
     state: ServerState,
     queue: QueueName,
-    tenant: WantedTenant,
+    tenant: TenantParameter,
     data: JSONBody[FullLimits],
 ) -> TenantLimits:
-    """Give a tenant limits of its own, all of them: what is left out has no limit. They hold from now on."""
+    """Set all limits of a tenant, from now on. Limits that are left out are unlimited."""
     return await _change_limits(request, state, queue, tenant, Limits(**asdict(data)))
 
 
 @delete(
     "/v1/queues/{queue:str}/limits",
-    summary="Give a tenant the limits of the queue",
+    summary="Remove a tenant's own limits",
     **with_strict_query(CHANGE_OPTIONS),
 )
 async def clear_limits(
-    request: Request[Any, Any, Any], state: ServerState, queue: QueueName, tenant: WantedTenant
+    request: Request[Any, Any, Any], state: ServerState, queue: QueueName, tenant: TenantParameter
 ) -> TenantLimits:
-    """Forget the tenant's own limits: it may do from now on what everybody may."""
+    """Remove the tenant's own limits: those of the queue apply from now on."""
     return await _change_limits(request, state, queue, tenant, None)
 
 
-@get("/v1/queues/{queue:str}/policy", summary="How does a queue treat its tenants?", **with_strict_query(READ_OPTIONS))
+@get("/v1/queues/{queue:str}/policy", summary="Show the policy of a queue", **with_strict_query(READ_OPTIONS))
 async def queue_policy(state: ServerState, queue: QueueName) -> FullPolicy:
-    """What producers and workers of the queue agree on."""
+    """Return the policy that producers and workers of the queue share."""
     name = check_queue_name(queue)
     snapshot = await state.services.queues.ask(lambda backend: backend.inspect(name, top=0, lanes=False))
     return full_policy(snapshot.policy)
@@ -124,13 +124,13 @@ async def queue_policy(state: ServerState, queue: QueueName) -> FullPolicy:
 
 @put(
     "/v1/queues/{queue:str}/policy",
-    summary="Change how a queue treats its tenants",
+    summary="Set the policy of a queue",
     **with_strict_query(CHANGE_OPTIONS),
 )
 async def set_policy(
     request: Request[Any, Any, Any], state: ServerState, queue: QueueName, data: JSONBody[FullPolicy]
 ) -> FullPolicy:
-    """Set all of a queue's policy: what is left out is as it is by default. It holds from now on, for everybody."""
+    """Set the whole policy of a queue, from now on for all tenants. Values that are left out get their defaults."""
     name, wanted = check_queue_name(queue), plain_policy(data)
     policy = await state.services.queues.ask(lambda backend: backend.change(name, QueueChange(policy=wanted)))
     log_change(request, name, "policy changed")
@@ -159,17 +159,17 @@ def _read_limits(backend: Backend, queue: str, tenant: str) -> TenantLimits:
 
 
 def full_limits(limits: Limits) -> FullLimits:
-    """Return the same limits, with those that are left out."""
+    """Return the limits with unset values filled in."""
     return FullLimits(**asdict(limits))
 
 
 def full_policy(policy: QueuePolicy) -> FullPolicy:
-    """Return the same policy, with what is left out."""
+    """Return the policy with defaults filled in."""
     return FullPolicy(**asdict(policy) | {"limits": full_limits(policy.limits)})
 
 
 def plain_policy(policy: FullPolicy) -> QueuePolicy:
-    """Return the policy as it is kept. Raise Conflict for one whose parts do not go together."""
+    """Return the policy in the form that is stored. Raise Conflict for inconsistent fields."""
     try:
         return QueuePolicy(**asdict(policy) | {"limits": Limits(**asdict(policy.limits))})
     except InvalidValue as error:

@@ -1,6 +1,6 @@
-"""Messages over HTTP, for whoever sends them: a tenant for itself, or an operator for a tenant.
+"""Messages over HTTP, for senders: a tenant sends its own messages, an operator those of any tenant.
 
-Whose message it is follows from the credential: nothing in a body can say otherwise.
+The credential determines the tenant: nothing in a body can change it.
 """
 
 import base64
@@ -51,76 +51,76 @@ from holdfast.server.routes.parameters import (
 from holdfast.server.state import ServerState, Services
 
 MAX_BATCH = 1000
-"""Most messages in one request: far beyond where more make it any quicker."""
+"""Maximum messages in one request: more would not be faster."""
 MAX_BATCH_BYTES = 4 << 20
-"""Largest request with several messages: they are in memory, and so are those of everybody else."""
+"""Maximum size of a batch request: it is held in memory, together with those of all other tenants."""
 
 Priority: TypeAlias = Annotated[int, Meta(ge=0, lt=PRIORITY_LEVELS)]
 Delay: TypeAlias = Annotated[float, Meta(ge=0, le=MAX_DURATION)]
 Ttl: TypeAlias = Annotated[float, Meta(ge=1e-3, le=MAX_DURATION)]
 Text: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_KEY_BYTES, pattern=NO_NUL)]
-"""Names of groups, and keys."""
+"""A name of a group, or a key."""
 IdempotencyKey: TypeAlias = Annotated[
     str | None,
     HeaderParameter(
         name="Idempotency-Key",
         min_length=1,
         max_length=MAX_KEY_BYTES,
-        description="What is sent again with the same key, within the queue's `dedupe_for`, is kept once",
+        description="A message sent again with the same key within the queue's `dedupe_for` is stored once",
     ),
 ]
 
 
 class AcceptedResult(Struct, frozen=True, kw_only=True, tag="accepted", tag_field="status"):
-    """A message that is kept: it will be handled at least once, dropped for its age, or buried."""
+    """A message that was stored. It will be handled at least once, dropped because of its ttl, or buried."""
 
     id: int
     queue: str
     lane: int
-    """Where it waits; below 0, apart from the messages of others, because its tenant has sent so much."""
+    """The lane in which the message waits. A negative number is the tenant's overflow lane: the message is spilled."""
     trace: str
-    """The W3C `traceparent` that travels with it; of a duplicate, the one of this request."""
+    """The W3C `traceparent` of the message; for a duplicate, that of this request."""
     pressure: float
-    """How much of the backlog that the tenant may have there is: at 1, more is refused."""
+    """Share of the tenant's `max_backlog` in use, 0 to 1. At 1, sends are refused."""
     is_duplicate: bool
-    """Whether a message with the same key was kept before: then the id is that one's."""
+    """Whether a message with the same key was stored before. Then `id` is the id of the earlier message."""
 
 
 class RefusedResult(Struct, frozen=True, kw_only=True, tag="refused", tag_field="status"):
-    """A message that was not kept, because its tenant has sent too much."""
+    """A message that was not stored, because its tenant exceeds a limit."""
 
     reason: RefusalReason
     retry_after: float
-    """Seconds after which it would be kept, if nothing else is sent."""
+    """Seconds after which the message would be accepted, if the tenant sends nothing else."""
     pressure: float
 
 
 class Base64(Struct, frozen=True, forbid_unknown_fields=True):
-    """Bytes that are no text."""
+    """A binary body, base64-encoded."""
 
     base64: Annotated[str, Meta(pattern=r"^([A-Za-z0-9+/]{4})*([A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$")]
 
 
 class NewMessage(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A message of several; its body is text, or `{"base64": "..."}`."""
+    """One message of a batch. Its body is text, or `{"base64": "..."}`."""
 
     body: str | Base64
     priority: Priority = DEFAULT_PRIORITY
     delay: Delay = 0.0
     group: Text | None = None
     key: Text | None = None
-    """Without one, it follows from the request's Idempotency-Key, and from what the message says."""
+    """Deduplication key. Default: derived from the request's Idempotency-Key and the content of the message."""
     ttl: Ttl | None = None
 
 
 class NewMessages(Struct, frozen=True, forbid_unknown_fields=True):
-    """Messages that are sent in one step."""
+    """Messages that are stored in one transaction."""
 
     messages: Annotated[list[NewMessage], Meta(min_length=1, max_length=MAX_BATCH)]
 
 
 class BatchResults(Struct, frozen=True):
-    """What became of each message, in the order in which they were sent."""
+    """The result of each message, in the order of the request."""
 
     accepted: int
     refused: int
@@ -137,20 +137,20 @@ class MessageStatus(Struct, frozen=True, kw_only=True):
     attempts: int
     """Deliveries so far."""
     sent_at: float
-    """When it was sent; of one with a delay, when it falls due, because until then it is not late."""
+    """When the message was sent, or becomes due if it was sent with a delay."""
     until: float | None
-    """When its delay, or the lease of whoever handles it, ends."""
+    """When its delay or its lease ends, or null."""
 
 
 @dataclass
 class _BinaryOperation(Operation):
-    """The description of an operation that takes any bytes."""
+    """The OpenAPI description of an operation that accepts any bytes."""
 
     def __post_init__(self) -> None:
         content = Schema(type=OpenAPIType.STRING, format=OpenAPIFormat.BINARY, max_length=MAX_BODY_BYTES)
         self.request_body = RequestBody(
             content={"application/octet-stream": OpenAPIMediaType(schema=content)},
-            description="The message itself, as it is; its content type is not looked at",
+            description="The body of the message, unchanged; its content type is ignored",
         )
 
 
@@ -174,24 +174,25 @@ async def send_message(
         int, QueryParameter(ge=0, lt=PRIORITY_LEVELS, description="0 is the most urgent")
     ] = DEFAULT_PRIORITY,
     delay: Annotated[
-        float, QueryParameter(ge=0, le=MAX_DURATION, description="Seconds before it may be handled")
+        float, QueryParameter(ge=0, le=MAX_DURATION, description="Seconds before the message may be handled")
     ] = 0.0,
     group: Annotated[
         str | None,
         QueryParameter(
             min_length=1,
             max_length=MAX_KEY_BYTES,
-            description="Those of one group are handled in order",
+            description="Messages of one group are handled in order",
             schema_extra=QUERY_TEXT_SCHEMA,
         ),
     ] = None,
     ttl: Annotated[
-        float | None, QueryParameter(ge=1e-3, le=MAX_DURATION, description="Seconds after which it is worth nothing")
+        float | None,
+        QueryParameter(ge=1e-3, le=MAX_DURATION, description="Seconds after which it is dropped unhandled"),
     ] = None,
 ) -> AcceptedResult:
-    """Keep one message. When this answers with 202, it will not be lost.
+    """Store one message. After an answer with 202, it will not be lost.
 
-    `traceparent` and `holdfast-remaining` of the request travel with it: handlers find the trace, and the deadline.
+    The message carries `traceparent` and `holdfast-remaining` of the request: its handler has this trace and deadline.
     """
     whose = resolve_tenant(request.state.credential, tenant)
     message = OutgoingMessage(
@@ -226,11 +227,11 @@ async def send_messages(
     tenant: TenantName = None,
     key: IdempotencyKey = None,
 ) -> BatchResults:
-    """Keep up to 1000 messages in one step, and say what became of each: a tenant may send some, and no more.
+    """Store up to 1000 messages in one transaction. Return a result for each: some may be accepted and others refused.
 
-    One that is not valid keeps all of them from being sent. If every one is refused, so is the request, with 429. All
-    of them, or those that were refused, may be sent again with the same Idempotency-Key: each is kept once. Of several
-    that are the same in all, send all again, or give each a key of its own.
+    If one message is invalid, none is stored. If all are refused, the answer is 429. Send all messages, or only the
+    refused ones, again with the same Idempotency-Key: each is stored once. If a batch contains identical messages, send
+    the whole batch again, or give each its own key.
     """
     whose = resolve_tenant(request.state.credential, tenant)
     carried = {"tenant": whose, "trace": _trace(request), "deadline": _deadline(request)}
@@ -242,22 +243,22 @@ async def send_messages(
             for one, message in zip(messages, data.messages, strict=True)
         ]
     sent = await _send(state, check_queue_name(queue), whose, messages)
-    kept = [result for result in sent if isinstance(result, SentMessage)]
-    if not kept and isinstance(sent[0], RefusedMessage):
+    accepted = [result for result in sent if isinstance(result, SentMessage)]
+    if not accepted and isinstance(sent[0], RefusedMessage):
         raise build_backpressure(queue, sent[0])
-    return BatchResults(len(kept), len(sent) - len(kept), [_result(result) for result in sent])
+    return BatchResults(len(accepted), len(sent) - len(accepted), [_result(result) for result in sent])
 
 
-@get("/v1/queues/{queue:str}/messages/{message:int}", summary="Is a message handled yet?", **_READ)
+@get("/v1/queues/{queue:str}/messages/{message:int}", summary="Show a message", **_READ)
 async def message_status(
     request: Request[Any, Any, Any],
     state: ServerState,
     queue: QueueName,
-    message: Annotated[int, PathParameter(description="The id that it was given when it was sent")],
+    message: Annotated[int, PathParameter(description="The id in the answer when it was sent")],
 ) -> MessageStatus:
-    """Where a message is: waiting, delayed, leased or dead; 404 when it is gone, which is to say handled or dropped.
+    """Return the state of a message: waiting, delayed, leased or dead. 404 if it was handled or dropped.
 
-    A tenant sees its own messages alone: of those of others it is told what it is told of those that never were.
+    A tenant gets 404 for other tenants' messages, as for ids that do not exist.
     """
     name, credential = check_queue_name(queue), request.state.credential
     try:
@@ -266,14 +267,14 @@ async def message_status(
         )
     except NotFound as error:
         raise queue_not_found(name) from error
-    kept = found.get(message)
-    if kept is None or credential.tenant not in (None, kept.tenant):
+    info = found.get(message)
+    if info is None or credential.tenant not in (None, info.tenant):
         whose = "" if credential.tenant is None else f" of tenant {credential.tenant}"
         raise NotFound(
             f"queue {name} has no message {str(message)[:20]}{whose}: it was handled, dropped or discarded, "
-            "or there never was one"
+            "or never existed"
         )
-    fields = asdict(kept)
+    fields = asdict(info)
     return MessageStatus(id=message, queue=name, state=fields.pop("state"), **fields)
 
 
@@ -284,9 +285,9 @@ async def _send(
         return await state.services.queues.send(queue, tenant, messages)
     except OutcomeUnknown as error:
         if all(message.key is not None for message in messages):
-            advice = "send it again with the same key, and it is kept once"
+            advice = "send it again with the same key, and it is stored once"
         else:
-            advice = "if it is sent again it may be handled twice; with an Idempotency-Key it would not be"
+            advice = "if it is sent again, it may be handled twice; an Idempotency-Key prevents that"
         raise OutcomeUnknownWithAdvice(str(error), advice) from error
 
 
@@ -303,7 +304,7 @@ def _body(index: int, message: NewMessage) -> bytes:
     if isinstance(message.body, Base64):
         try:
             body = base64.b64decode(message.body.base64, validate=True)
-        except ValueError as error:  # which is to say, a line break behind it
+        except ValueError as error:  # a trailing line break, which the pattern lets through
             raise InvalidValue(f"base64 {message.body.base64[-32:]!r}: {error}") from error
     else:
         body = message.body.encode()
@@ -316,10 +317,10 @@ def _body(index: int, message: NewMessage) -> bytes:
 
 
 def _trace(request: Request[Any, Any, Any]) -> str:
-    """The caller's own, or one under which the log has this request."""
+    """Return the caller's traceparent, or a new one with the trace id of this request in the log."""
     header = request.headers.get(TRACEPARENT_HEADER, "")
     if TRACEPARENT_PATTERN.fullmatch(header):
-        return f"00{header[2:55]}"  # a later version says in its first parts what this one does
+        return f"00{header[2:55]}"  # later versions begin with the same fields
     return f"00-{get_trace_id(request.scope)}-{secrets.token_hex(8)}-00"
 
 

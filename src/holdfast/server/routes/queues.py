@@ -1,4 +1,4 @@
-"""Queues over HTTP, for whoever looks: depth, age and who causes them; for a tenant what it has there itself."""
+"""Queues over HTTP: depth, age and the busiest tenants for viewers, and the usage of one tenant for that tenant."""
 
 from collections.abc import Sequence
 from typing import Annotated, Any
@@ -29,98 +29,98 @@ from holdfast.server.state import ServerState
 
 
 class QueueTenant(TenantDepth, frozen=True, kw_only=True):
-    """One tenant of a queue."""
+    """The messages of one tenant in a queue, by state."""
 
     limits: FullLimits | None
-    """Its own limits; none: it has those of the queue."""
+    """The tenant's own limits, or null if those of the queue apply."""
 
 
 class QueueLane(Struct, frozen=True, kw_only=True):
-    """One lane of a queue that is not empty."""
+    """One lane of a queue that is not empty. A negative number is the overflow lane of one tenant."""
 
     lane: int
     ready: int
-    """Messages that wait in it; in a lane below 0 they are spilled."""
+    """Messages that wait in the lane."""
     leased: int
     delayed: int
     dead: int
     oldest_age: float | None
-    """Seconds for which the message has been waiting that waits the longest."""
+    """Age of the oldest waiting message in seconds, or null if none waits."""
 
 
 class QueueState(Struct, frozen=True, kw_only=True):
-    """How deep a queue is, how old its oldest message, and how it is set."""
+    """The depth of a queue, the age of its oldest message, and its policy."""
 
     queue: str
     at: float
     ready: int
-    """Messages that wait, without those that are spilled."""
+    """Messages that wait, without spilled ones."""
     spilled: int
-    """Messages that wait apart, because their tenants sent so much."""
+    """Messages that wait in the overflow lanes of their tenants."""
     leased: int
     delayed: int
     dead: int
     oldest_age: float | None
-    """Seconds for which the message has been waiting that waits the longest; none waits: none."""
+    """Age of the oldest waiting message in seconds, or null if none waits."""
     lanes_in_use: int
     lanes_left_out: int
-    """Lanes that are not listed, because there are so many; what is in them is counted."""
+    """Number of lanes that are not listed, because there are too many; their messages are counted."""
     tenants: Sequence[QueueTenant]
-    """Those with the most messages waiting."""
+    """The tenants with the most waiting messages."""
     topics: Sequence[str]
     policy: FullPolicy
     lanes: Sequence[QueueLane] | UnsetType = UNSET
 
 
 class TenantUsage(TenantDepth, frozen=True, kw_only=True):
-    """What a tenant has in a queue, and what it may."""
+    """The messages of a tenant in a queue, and its limits."""
 
     queue: str
     pressure: float
     max_backlog: int | None
-    """Messages that may wait, due or not, before more are refused."""
+    """Waiting messages, due or not, at which more are refused."""
     limits: FullLimits
 
 
 class SweepRequest(Struct, frozen=True, forbid_unknown_fields=True):
-    """Which messages are dropped: those that have expired, and those that were sent before a time."""
+    """Which messages to drop: those older than their ttl, and those sent before a time."""
 
     before: Annotated[float, Meta(ge=0, le=MAX_TIME)] = 0.0
 
 
 class SweepResult(Struct, frozen=True):
-    """How many messages were dropped."""
+    """The number of dropped messages."""
 
     dropped: int
 
 
 @get("/v1/queues", **{**READ_OPTIONS, "responses": describe_errors(401, 403, 503)}, summary="List queues")
 async def list_queues(state: ServerState) -> Sequence[str]:
-    """The names of all queues."""
+    """Return the names of all queues."""
     return await state.services.queues.list_names()
 
 
-@get("/v1/queues/{queue:str}", summary="How deep is a queue?", **READ_OPTIONS)
+@get("/v1/queues/{queue:str}", summary="Show a queue", **READ_OPTIONS)
 async def queue_state(
     state: ServerState,
     queue: QueueName,
-    top: Annotated[int, QueryParameter(ge=0, le=100, description="How many of the busiest tenants")] = 20,
-    lanes: Annotated[bool, QueryParameter(description="Whether each lane is listed")] = False,
+    top: Annotated[int, QueryParameter(ge=0, le=100, description="Number of busiest tenants to list")] = 20,
+    lanes: Annotated[bool, QueryParameter(description="Whether to list each lane")] = False,
 ) -> QueueState:
-    """Depth, age of what waits the longest, the tenants with most of it, and the policy."""
+    """Return the depth of a queue, the age of its oldest message, its busiest tenants, and its policy."""
     name = check_queue_name(queue)
     return _state(await state.services.queues.ask(lambda backend: backend.inspect(name, top=top)), lanes=lanes)
 
 
 @get(
     "/v1/queues/{queue:str}/usage",
-    summary="What does a tenant have there?",
+    summary="Show the usage of a tenant",
     **{**READ_OPTIONS, "guards": [create_role_guard(Role.TENANT, Role.VIEWER)]},
 )
 async def tenant_usage(
     request: Request[Any, Any, Any], state: ServerState, queue: QueueName, tenant: TenantName = None
 ) -> TenantUsage:
-    """A tenant's depth, pressure and limits; the tenant's own, or for operators and viewers that of a tenant."""
+    """Return a tenant's messages, pressure and limits. Operators and viewers name the tenant."""
     name, whose = check_queue_name(queue), resolve_tenant(request.state.credential, tenant)
     snapshot = await state.services.queues.ask(
         lambda backend: backend.inspect(name, tenants=[whose], top=0, lanes=False), request.state.credential.tenant
@@ -128,13 +128,13 @@ async def tenant_usage(
     nothing = TenantDepth(tenant=whose, ready=0, spilled=0, leased=0, delayed=0, dead=0)
     found = next(iter(snapshot.tenants), nothing)
     limits = snapshot.policy.limits if found.limits is None else found.limits
-    most = get_max_backlog(snapshot.policy, limits)
+    max_backlog = get_max_backlog(snapshot.policy, limits)
     return TenantUsage(
         queue=name,
         tenant=whose,
         **count_by_state(found),
-        pressure=compute_pressure(found.waiting + found.delayed, most),
-        max_backlog=most,
+        pressure=compute_pressure(found.waiting + found.delayed, max_backlog),
+        max_backlog=max_backlog,
         limits=full_limits(limits),
     )
 
@@ -143,10 +143,10 @@ async def tenant_usage(
 async def sweep(
     request: Request[Any, Any, Any], state: ServerState, queue: QueueName, data: JSONBody[SweepRequest]
 ) -> SweepResult:
-    """Drop messages that are too old to be worth anything, except those that are being handled."""
+    """Drop messages that are older than their ttl or were sent before a time, except leased ones."""
     name, now = check_queue_name(queue), state.services.queues.clock.wall()
     if data.before > now:
-        raise Conflict(f"before {data.before:.3f}, which is yet to come: it is {now:.3f}")
+        raise Conflict(f"`before` is in the future ({data.before:.3f}; now {now:.3f})")
     dropped = await state.services.queues.ask(lambda backend: backend.sweep(name, data.before or None))
     log_change(request, name, f"{dropped} old messages dropped")
     return SweepResult(dropped)

@@ -1,4 +1,4 @@
-"""What every backend of a queue must do, as tests to inherit.
+"""The conformance tests of queue backends, to be inherited.
 
     class TestMyBackend(BackendConformance):
         @pytest.fixture
@@ -6,9 +6,8 @@
             with MyBackend(..., clock) as backend:
                 yield backend
 
-Needs pytest and hypothesis. Each test begins with a backend that holds nothing. Where a backend goes by a server's time
-and not by the clock, override the fixture `elapse` as well. Start reading at `probe.py`; there is a module for each
-kind of promise.
+Needs pytest and hypothesis. Each test begins with an empty backend. If a backend uses a server's time instead of the
+clock, override the fixture `elapse` as well. Start reading at `probe.py`; there is a module for each kind of promise.
 """
 
 from pkgutil import iter_modules
@@ -43,4 +42,4 @@ class BackendConformance(
     InspectSuite,
     ModelSuite,
 ):
-    """The promises of `holdfast.queue.backend.Backend`. Override the fixture `backend`."""
+    """Tests the promises of `holdfast.queue.backend.Backend`. Override the fixture `backend`."""

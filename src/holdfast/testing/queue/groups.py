@@ -1,4 +1,4 @@
-"""What groups and topics promise: one of a group after the other; each subscriber gets each message of a topic."""
+"""The promises of groups and topics: one message of a group at a time; each subscriber gets each message of a topic."""
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +12,7 @@ from holdfast.testing.queue.probe import BackendSuite, DepthCounts, Probe, ids, 
 
 
 class GroupSuite(BackendSuite):
-    """Messages that are handled in their order."""
+    """Tests of messages that are handled in order."""
 
     required_capability = "groups"
 
@@ -34,8 +34,8 @@ class GroupSuite(BackendSuite):
         assert sorted(ids(work.lease())) == sorted(others)
 
     @pytest.mark.parametrize("end", [Ack(), Drop(), Bury("why")], ids=lambda end: type(end).__name__)
-    def test_whatever_ends_one_lets_the_next_go(self, work: Probe, end: Disposition) -> None:
-        """Also a failure for good: a poison message does not block its group for ever."""
+    def test_every_final_disposition_lets_the_next_of_a_group_go(self, work: Probe, end: Disposition) -> None:
+        """Also a burial: a poison message does not block its group for ever."""
         first, second = work.put(count=2, group="g")
         head = work.lease_one()
         assert head.id == first
@@ -56,7 +56,7 @@ class GroupSuite(BackendSuite):
         assert work.lease_one().id == second
 
     def test_the_next_waits_while_the_first_is_delivered_again(self, work: Probe) -> None:
-        work.change_policy(attempts=2)
+        work.change_policy(max_attempts=2)
         first, second = work.put(count=2, group="g")
         for _ in range(2):
             assert work.lease_one(lease=1.0).id == first
@@ -66,8 +66,8 @@ class GroupSuite(BackendSuite):
         rest = found.deliveries or work.lease()
         assert ids(rest) == [second]
 
-    def test_a_delay_holds_up_those_behind_it(self, work: Probe) -> None:
-        """And one that is delayed itself waits for both: its turn, and its delay."""
+    def test_a_delay_delays_the_messages_behind_it(self, work: Probe) -> None:
+        """A message that is delayed itself waits for its turn and for its delay."""
         [first] = work.put(group="g", delay=10.0)
         [second] = work.put(group="g")
         [third] = work.put(group="g", delay=60.0)
@@ -88,7 +88,7 @@ class GroupSuite(BackendSuite):
         sent = [*work.put(group="g", priority=3), *work.put(group="g", priority=0), *work.put(group="g", priority=1)]
         assert ids(work.drain()) == sent
 
-    def test_what_expired_lets_the_next_go(self, work: Probe) -> None:
+    def test_an_expired_message_lets_the_next_of_its_group_go(self, work: Probe) -> None:
         work.put(group="g", ttl=1.0)
         [second] = work.put(group="g")
         work.elapse(2.0)
@@ -99,7 +99,7 @@ class GroupSuite(BackendSuite):
         assert work.backend.sweep("work") == 1
         assert work.lease_one().id == fourth
 
-    def test_sweeping_takes_those_that_wait_behind_others_as_well(self, work: Probe) -> None:
+    def test_a_sweep_drops_messages_that_wait_in_their_group(self, work: Probe) -> None:
         work.put(count=20, group="g")
         held = work.lease_one()
         work.elapse(1.0)
@@ -117,7 +117,7 @@ class GroupSuite(BackendSuite):
             assert ids(work.drain()) == sent
 
     def test_a_redriven_message_waits_for_its_group(self, work: Probe) -> None:
-        """Two of one group are never in the hands of workers at once."""
+        """Two messages of one group are never leased at the same time."""
         [first, second, third] = work.put(count=3, group="g")
         work.settle(Bury("why"), work.lease_one())
         held = work.lease_one()
@@ -129,8 +129,8 @@ class GroupSuite(BackendSuite):
         assert sorted(ids(rest)) == [first, third]
         assert {one.group for one in rest} == {"g"}
 
-    def test_while_one_is_handled_whatever_becomes_of_those_behind_it_lets_nobody_through(self, work: Probe) -> None:
-        """A redriven one has the lowest number, and waits all the same; also if others that wait expire."""
+    def test_a_leased_message_blocks_its_group_whatever_happens_to_the_others(self, work: Probe) -> None:
+        """A redriven message has the lowest id and still waits, also if others that wait expire."""
         work.put(group="g")
         work.settle(Bury("why"), work.lease_one())
         [second] = work.put(group="g")
@@ -143,7 +143,7 @@ class GroupSuite(BackendSuite):
         assert work.backend.sweep("work") == 1
         assert work.lease() == []
         work.elapse(1.0)
-        assert work.backend.sweep("work", work.now) == 2, "the redriven one is as old as it was"
+        assert work.backend.sweep("work", work.now) == 2, "the redriven message keeps its age"
         assert work.lease() == []
         [fifth] = work.put(group="g")
         work.ack(held)
@@ -158,12 +158,12 @@ class GroupSuite(BackendSuite):
         assert work.depth == DepthCounts(ready=1, delayed=2)
         assert ids(work.drain()) == sent
 
-    def test_forgetting_dead_letters_of_a_group_lets_nobody_through(self, work: Probe) -> None:
+    def test_discarding_dead_letters_of_a_group_lets_no_message_through(self, work: Probe) -> None:
         dead, first, second = work.put(count=3, group="g")
         work.settle(Bury("why"), work.lease_one())
         head = work.lease_one()
         assert head.id == first
-        assert work.redrive() == 1, "behind the one that is being handled, with a lower number"
+        assert work.redrive() == 1, "behind the one that is leased, with a lower id"
         work.put(group="other")
         work.settle(Bury("why"), work.lease_one())
         assert work.backend.redrive(work.query(), discard=True) == 1
@@ -171,13 +171,13 @@ class GroupSuite(BackendSuite):
         work.ack(head)
         assert ids(work.drain()) == [dead, second]
 
-    def test_where_tenants_have_lanes_of_their_own_groups_are_the_same(self, work: Probe) -> None:
+    def test_groups_work_with_one_lane_for_each_tenant(self, work: Probe) -> None:
         work.change_policy(hand=0, spill_above=1)
         sent = [*work.put(count=2), *work.put(count=3, group="g")]
         assert sorted(ids(work.drain())) == sorted(sent)
 
     def test_many_workers_keep_the_order_of_every_group(self, work: Probe) -> None:
-        work.change_policy(attempts=1000)
+        work.change_policy(max_attempts=1000)
         groups = [f"g{number}" for number in range(5)]
         handled: dict[str, list[int]] = {group: [] for group in groups}
         sent: dict[str, list[int]] = {group: [] for group in groups}
@@ -219,7 +219,7 @@ class GroupSuite(BackendSuite):
 
 
 class TopicSuite(BackendSuite):
-    """Messages for many."""
+    """Tests of topics."""
 
     required_capability = "topics"
 
@@ -261,7 +261,7 @@ class TopicSuite(BackendSuite):
         work.put()
         assert not work.lease_one().is_first_of_topic
 
-    def test_of_a_topic_without_subscribers_nothing_is_kept(self, work: Probe) -> None:
+    def test_a_topic_without_subscribers_stores_nothing(self, work: Probe) -> None:
         assert list(work.backend.send("nobody", [message()], is_topic=True)) == []
         assert list(work.backend.send("nobody", [], is_topic=True)) == []
 
@@ -269,8 +269,8 @@ class TopicSuite(BackendSuite):
         assert list(work.backend.send("work", [message()], is_topic=True)) == []
         assert work.depth == DepthCounts()
 
-    def test_whoever_unsubscribes_gets_no_more(self, work: Probe) -> None:
-        """But keeps what it has; and may subscribe twice without getting it twice."""
+    def test_a_queue_that_unsubscribes_gets_no_more(self, work: Probe) -> None:
+        """It keeps its messages, and gets a message once even if it subscribes twice."""
         other, _ = self._subscribers(work)
         work.backend.change("work", QueueChange(subscribe=["news", "sport"]))
         assert list(work.inspect().topics) == ["news", "sport"]
@@ -281,7 +281,7 @@ class TopicSuite(BackendSuite):
         assert (len(work.drain()), len(other.drain())) == (1, 2)
 
     def test_each_subscriber_refuses_for_itself(self, work: Probe) -> None:
-        """And limits, keys and delays are those of each queue."""
+        """Limits, keys and delays are those of each queue."""
         other, _ = self._subscribers(work)
         work.set_limits("a", max_rate=1.0, max_burst=1.0)
         results = work.backend.send("news", [message(), message(delay=5.0)], is_topic=True)
@@ -291,15 +291,15 @@ class TopicSuite(BackendSuite):
         work.drain()
         other.drain()
         other.elapse(6.0)
-        assert other.lease_one().is_first_of_topic, "the first queue had refused it"
+        assert other.lease_one().is_first_of_topic, "the first queue refused it"
 
     @pytest.mark.parametrize("topic", ["", "a b", "x" * 129])
-    def test_a_topic_has_a_name_like_a_queue(self, work: Probe, topic: str) -> None:
+    def test_an_invalid_name_of_a_topic_is_refused(self, work: Probe, topic: str) -> None:
         with pytest.raises(InvalidValue, match="topic"):
             work.backend.change("work", QueueChange(subscribe=[topic]))
 
     def _subscribers(self, work: Probe) -> tuple[Probe, Probe]:
-        """The queues `work` and `other` subscribe, and a third does not."""
+        """Return the queues `work` and `other`, which subscribe, unlike a third."""
         other, third = work.another("other"), work.another("third")
         for queue in ("work", "other"):
             work.backend.change(queue, QueueChange(subscribe=["news"]))

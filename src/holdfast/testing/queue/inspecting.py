@@ -1,4 +1,4 @@
-"""Where messages are and what can be seen of them: lanes, exact counts, dead letters."""
+"""The promises of inspection: lanes, exact counts, single messages, dead letters."""
 
 import pytest
 
@@ -10,7 +10,7 @@ from holdfast.testing.queue.probe import BackendSuite, DepthCounts, Probe, ids, 
 
 
 class InspectSuite(BackendSuite):
-    """How deep a queue is."""
+    """Tests of the depth of a queue."""
 
     def test_an_empty_queue_has_nothing(self, work: Probe) -> None:
         snapshot = work.inspect("nobody")
@@ -22,7 +22,7 @@ class InspectSuite(BackendSuite):
         work.another("another")
         assert list(work.backend.list_queues()) == ["another", "work"]
 
-    def test_every_step_is_counted(self, work: Probe) -> None:
+    def test_every_operation_is_counted(self, work: Probe) -> None:
         work.put(count=6)
         work.put(count=2, delay=10.0)
         assert work.depth == DepthCounts(ready=6, delayed=2)
@@ -66,8 +66,8 @@ class InspectSuite(BackendSuite):
         found = work.inspect("a", "a", "b").tenants
         assert [(one.tenant, one.limits) for one in found] == [("a", None), ("b", Limits(concurrency=3))]
 
-    def test_single_messages_can_be_looked_for(self, work: Probe) -> None:
-        """Where each is in its life, and until when; those that are done, or of other queues, are not there."""
+    def test_single_messages_can_be_found_by_id(self, work: Probe) -> None:
+        """Each with its state and until when. Handled messages, and those of other queues, are not found."""
         work.require_capability("groups")
         [elsewhere] = work.another("other").put()
         [done, dead, leased, failed] = work.put(count=4)
@@ -102,7 +102,7 @@ class InspectSuite(BackendSuite):
         assert snapshot.totals == Totals()
         assert [one.tenant for one in snapshot.tenants] == ["a"]
 
-    def test_all_lanes_together_are_told_as_well(self, work: Probe) -> None:
+    def test_totals_cover_all_lanes(self, work: Probe) -> None:
         work.change_policy(spill_above=2, lanes=1, hand=1)
         work.put(count=3)
         first = work.now
@@ -122,9 +122,9 @@ class InspectSuite(BackendSuite):
 
 
 class DeadLetterSuite(BackendSuite):
-    """Messages that nobody could handle."""
+    """Tests of dead letters."""
 
-    def test_a_dead_letter_says_all_that_is_known(self, work: Probe) -> None:
+    def test_a_dead_letter_has_all_values_of_its_message(self, work: Probe) -> None:
         work.require_capability("groups")
         trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
         work.send_kept(message("shop", b"\0body", priority=1, group="g", trace=trace))
@@ -141,8 +141,8 @@ class DeadLetterSuite(BackendSuite):
         assert work.depth == DepthCounts(dead=1)
         assert work.tenant("shop").dead == 1
 
-    def test_whatever_a_failure_says_can_be_kept(self, work: Probe) -> None:
-        """A message that cannot be buried would come back for ever."""
+    def test_any_text_of_a_failure_can_be_stored(self, work: Probe) -> None:
+        """A message that cannot be buried would be delivered for ever."""
         odd = "a\0b \ud800 \N{GRINNING FACE}" + "x" * 100_000
         work.put()
         assert work.settle(Bury(odd, odd), work.lease_one()) == [True]
@@ -157,7 +157,7 @@ class DeadLetterSuite(BackendSuite):
         assert work.lease() == []
         assert work.depth == DepthCounts(dead=1)
 
-    def test_dead_letters_can_be_looked_for(self, work: Probe) -> None:
+    def test_dead_letters_can_be_filtered(self, work: Probe) -> None:
         buried = self._buried(work, ["a", "b", "a", "c", "b"])
         numbers = ids(buried)
         work.elapse(10.0)
@@ -191,9 +191,9 @@ class DeadLetterSuite(BackendSuite):
                 found += [letter.id for letter in page]
             assert found == numbers
 
-    def test_a_redriven_message_begins_anew(self, work: Probe) -> None:
-        """With all its attempts, as a fresh message; but when it was sent is not forgotten."""
-        work.change_policy(attempts=2, fresh_for=60.0)
+    def test_a_redriven_message_starts_again(self, work: Probe) -> None:
+        """It has all its attempts and is fresh, but keeps the time at which it was sent."""
+        work.change_policy(max_attempts=2, fresh_for=60.0)
         work.put("a")
         sent = work.now
         work.settle(Bury("why"), work.lease_one())
@@ -214,7 +214,7 @@ class DeadLetterSuite(BackendSuite):
         assert letter.sent_at == pytest.approx(sent, abs=0.01)
 
     def test_a_redriven_message_is_not_too_old(self, work: Probe) -> None:
-        """Somebody wants it handled: its ttl, and that of the queue, begin anew."""
+        """Its own ttl, and that of the queue, begin again."""
         work.change_policy(ttl=10.0)
         work.put(count=2)
         work.put(ttl=5.0)
@@ -237,7 +237,7 @@ class DeadLetterSuite(BackendSuite):
         assert work.redrive(after=numbers[2]) == 1
         assert [letter.id for letter in work.backend.list_dead_letters(work.query())] == [numbers[2]]
 
-    def test_some_of_the_dead_letters_can_be_forgotten(self, work: Probe) -> None:
+    def test_some_of_the_dead_letters_can_be_discarded(self, work: Probe) -> None:
         self._buried(work, ["a", "b", "a"])
         assert work.backend.redrive(work.query(tenant="a"), discard=True) == 2
         assert work.depth == DepthCounts(dead=1)
@@ -257,7 +257,7 @@ class DeadLetterSuite(BackendSuite):
         assert work.depth == DepthCounts(dead=2)
 
     def _buried(self, work: Probe, tenants: list[str]) -> list[Delivery]:
-        """One dead letter of each of these tenants, in the order of their ids."""
+        """Bury one message of each tenant, and return the deliveries in the order of their ids."""
         for tenant in tenants:
             work.put(tenant)
         found = sorted(work.lease(), key=lambda one: one.id)

@@ -1,4 +1,4 @@
-"""What `lease` and `settle` promise: one worker at a time, and none who held a message before."""
+"""The promises of `lease` and `settle`: one worker at a time, and no settlement by a former one."""
 
 import math
 import threading
@@ -24,9 +24,9 @@ DISPOSITIONS: tuple[Disposition, ...] = (Ack(), RetryLater(1.0), Bury("why"), Re
 
 
 class LeaseSuite(BackendSuite):
-    """Messages in the hands of workers."""
+    """Tests of leases."""
 
-    def test_a_message_is_handed_to_one_worker_at_a_time(self, work: Probe) -> None:
+    def test_a_message_is_leased_to_one_worker_at_a_time(self, work: Probe) -> None:
         work.put()
         delivery = work.lease_one()
         assert work.lease() == []
@@ -35,13 +35,13 @@ class LeaseSuite(BackendSuite):
         assert work.lease() == []
         assert work.depth == DepthCounts()
 
-    def test_no_more_is_handed_out_than_was_asked_for(self, work: Probe) -> None:
+    def test_no_more_messages_are_leased_than_requested(self, work: Probe) -> None:
         sent = work.put(count=7)
         found = [work.lease(3) for _ in range(4)]
         assert [len(some) for some in found] == [3, 3, 1, 0]
         assert sorted(one.id for some in found for one in some) == sorted(sent)
 
-    def test_a_delivery_says_how_often_its_workers_were_not_heard_of_again(self, work: Probe) -> None:
+    def test_a_delivery_counts_leases_that_expired_without_settlement(self, work: Probe) -> None:
         work.put()
         first = work.lease_one(lease=10.0)
         work.settle(Release(), first)
@@ -56,16 +56,16 @@ class LeaseSuite(BackendSuite):
         assert [one.deaths for one in (first, second, third, fourth, fifth)] == [0, 0, 0, 1, 2]
         work.settle(Bury("why"), fifth)
         work.redrive()
-        assert work.lease_one().deaths == 0, "of one that begins anew"
+        assert work.lease_one().deaths == 0, "after a redrive"
 
     def _later(self, work: Probe) -> Delivery:
-        """One that was put off, perhaps: its workers died more than once."""
+        """Return a delivery that may be delayed, because its workers crashed more than once."""
         for _ in range(STEPS):
             found = work.lease(lease=10.0)
             if found:
                 return found[0]
             work.elapse(60.0)
-        raise AssertionError("it was not delivered again")
+        raise AssertionError("the message was not delivered again")
 
     def test_a_message_is_delivered_again_when_its_lease_ends(self, work: Probe) -> None:
         work.put()
@@ -82,8 +82,8 @@ class LeaseSuite(BackendSuite):
         work.ack(second)
         assert work.depth == DepthCounts()
 
-    def test_a_late_worker_may_settle_what_nobody_else_was_given(self, work: Probe) -> None:
-        """Its work is not done twice because it took long."""
+    def test_a_late_worker_may_settle_until_the_message_is_leased_again(self, work: Probe) -> None:
+        """A slow worker's message is not handled twice."""
         work.put()
         late = work.lease_one(lease=1.0)
         work.elapse(5.0)
@@ -91,10 +91,10 @@ class LeaseSuite(BackendSuite):
         assert work.drain() == []
 
     @pytest.mark.parametrize("disposition", DISPOSITIONS, ids=lambda disposition: type(disposition).__name__)
-    def test_a_receipt_is_worth_nothing_once_somebody_else_has_the_message(
+    def test_a_receipt_is_invalid_once_another_worker_has_the_message(
         self, work: Probe, disposition: Disposition
     ) -> None:
-        """Whatever the late worker says of it, the message stays with the one who holds it."""
+        """Whatever the late worker settles, the message stays leased to the other one."""
         work.put()
         stale = work.lease_one(lease=1.0)
         work.elapse(2.0)
@@ -108,7 +108,9 @@ class LeaseSuite(BackendSuite):
     @pytest.mark.parametrize(
         "end", [Ack(), RetryLater(5.0), Bury("why"), Release(), Drop()], ids=lambda end: type(end).__name__
     )
-    def test_a_receipt_is_good_for_one_end(self, work: Probe, end: Disposition, disposition: Disposition) -> None:
+    def test_a_receipt_is_valid_for_one_settlement(
+        self, work: Probe, end: Disposition, disposition: Disposition
+    ) -> None:
         work.put()
         delivery = work.lease_one()
         pair = [Settlement(delivery.receipt, end), Settlement(delivery.receipt, disposition)]
@@ -118,7 +120,7 @@ class LeaseSuite(BackendSuite):
         assert work.inspect("a") == before
 
     @pytest.mark.parametrize("disposition", DISPOSITIONS, ids=lambda disposition: type(disposition).__name__)
-    def test_a_receipt_from_before_the_redrive_is_worth_nothing(self, work: Probe, disposition: Disposition) -> None:
+    def test_a_receipt_from_before_a_redrive_is_invalid(self, work: Probe, disposition: Disposition) -> None:
         work.put()
         stale = work.lease_one()
         work.settle(Bury("why"), stale)
@@ -130,20 +132,20 @@ class LeaseSuite(BackendSuite):
         assert work.settle(disposition, stale) == [False]
         work.ack(good)
 
-    def test_receipts_of_what_never_was_are_refused(self, work: Probe) -> None:
-        """Each alone: the others of the same call are settled."""
+    def test_receipts_of_unknown_messages_are_refused(self, work: Probe) -> None:
+        """Each one alone: the others of the same call are settled."""
         work.put()
         delivery = work.lease_one()
         forged = [Receipt(delivery.id + 1000, 1), Receipt(delivery.id, 2), Receipt(delivery.id, 0), Receipt(-1, 1)]
         settlements = [*(Settlement(receipt, Ack()) for receipt in forged), Settlement(delivery.receipt, Ack())]
         assert list(work.backend.settle(settlements)) == [False] * 4 + [True]
 
-    def test_what_waits_cannot_be_settled(self, work: Probe) -> None:
+    def test_a_waiting_message_cannot_be_settled(self, work: Probe) -> None:
         [number] = work.put()
         assert list(work.backend.settle([Settlement(Receipt(number, 0), Ack())])) == [False]
         assert work.depth == DepthCounts(ready=1)
 
-    def test_a_heartbeat_makes_a_lease_longer(self, work: Probe) -> None:
+    def test_a_heartbeat_extends_a_lease(self, work: Probe) -> None:
         work.put()
         delivery = work.lease_one(lease=10.0)
         for _ in range(5):
@@ -155,7 +157,7 @@ class LeaseSuite(BackendSuite):
         work.elapse(0.2)
         assert work.lease_one().attempt == 2
 
-    def test_a_heartbeat_may_come_with_the_end(self, work: Probe) -> None:
+    def test_a_heartbeat_may_come_with_a_settlement(self, work: Probe) -> None:
         work.put(count=2)
         one, other = work.lease(lease=10.0)
         settlements = [
@@ -168,7 +170,7 @@ class LeaseSuite(BackendSuite):
         work.elapse(30.0)
         assert work.lease() == []
 
-    def test_what_failed_is_delivered_again_after_its_delay(self, work: Probe) -> None:
+    def test_a_failed_message_is_delivered_again_after_its_delay(self, work: Probe) -> None:
         [number] = work.put()
         first = work.lease_one()
         assert work.settle(RetryLater(20.0), first) == [True]
@@ -182,8 +184,8 @@ class LeaseSuite(BackendSuite):
         assert (second.id, second.attempt, second.sent_at) == (number, 2, first.sent_at)
         assert second.ready_since == pytest.approx(first.ready_since + 20.0, abs=0.01)
 
-    def test_what_is_put_off_is_not_an_attempt(self, work: Probe) -> None:
-        work.change_policy(attempts=1)
+    def test_a_postponed_delivery_is_not_an_attempt(self, work: Probe) -> None:
+        work.change_policy(max_attempts=1)
         work.put()
         for _ in range(3):
             first = work.lease_one()
@@ -192,13 +194,13 @@ class LeaseSuite(BackendSuite):
             work.elapse(6.0)
         assert work.lease_one().attempt == 1
 
-    def test_a_delay_of_nothing_is_soon(self, work: Probe) -> None:
+    def test_a_retry_without_delay_comes_soon(self, work: Probe) -> None:
         work.put()
         work.settle(RetryLater(0.0), work.lease_one())
         work.elapse(0.01)
         assert work.lease_one().attempt == 2
 
-    def test_what_was_handed_back_can_be_had_at_once(self, work: Probe) -> None:
+    def test_a_released_message_can_be_leased_immediately(self, work: Probe) -> None:
         work.change_policy(lanes=1, hand=1)
         [number, *_] = work.put(count=3)
         first, *others = work.lease()
@@ -211,9 +213,9 @@ class LeaseSuite(BackendSuite):
         assert work.settle(Ack(), first) == [False]
         work.ack(*again)
 
-    def test_a_message_handed_back_ever_so_often_is_not_given_up(self, work: Probe) -> None:
-        """A worker that stops is not a failure of the message; the attempts that fail still count."""
-        work.change_policy(attempts=2)
+    def test_a_message_that_is_released_often_is_not_buried(self, work: Probe) -> None:
+        """A worker that stops is not a failure of the message; attempts that fail still count."""
+        work.change_policy(max_attempts=2)
         work.put()
         for _ in range(5):
             work.settle(Release(), work.lease_one())
@@ -223,15 +225,15 @@ class LeaseSuite(BackendSuite):
         work.elapse(2.0)
         assert work.request_lease().buried == 1
 
-    def test_what_is_dropped_is_forgotten(self, work: Probe) -> None:
+    def test_a_dropped_message_is_deleted(self, work: Probe) -> None:
         work.put()
         assert work.settle(Drop(), work.lease_one()) == [True]
         work.elapse(1000.0)
         assert work.lease() == []
         assert work.depth == DepthCounts()
 
-    def test_a_message_that_kills_its_workers_is_buried(self, work: Probe) -> None:
-        work.change_policy(attempts=3, lease=1.0)
+    def test_a_message_that_crashes_its_workers_is_buried(self, work: Probe) -> None:
+        work.change_policy(max_attempts=3, lease=1.0)
         [number] = work.put()
         for attempt in (1, 2, 3):
             assert work.lease_one(lease=1.0).attempt == attempt
@@ -257,7 +259,7 @@ class LeaseSuite(BackendSuite):
         assert work.depth == other.depth == DepthCounts()
 
     def test_a_delayed_message_waits(self, work: Probe) -> None:
-        """Then its age counts from when it fell due: it was not late until then."""
+        """Its age counts from when it became due: it was not late until then."""
         [number] = work.put(delay=100.0)
         sent = work.now
         assert work.depth == DepthCounts(delayed=1)
@@ -294,13 +296,13 @@ class LeaseSuite(BackendSuite):
         assert not found.are_others_waiting
 
     @pytest.mark.parametrize("count", [0, -1])
-    def test_a_worker_asks_for_something(self, work: Probe, count: int) -> None:
+    def test_a_lease_request_needs_a_positive_count(self, work: Probe, count: int) -> None:
         with pytest.raises(InvalidValue, match=str(count)):
             work.lease(count)
 
     @pytest.mark.parametrize("lease", [0.0, -1.0, math.nan, math.inf])
-    def test_a_lease_has_an_end_that_is_not_now(self, work: Probe, lease: float) -> None:
-        """One that never ends would hide its message for ever."""
+    def test_a_lease_has_a_positive_finite_length(self, work: Probe, lease: float) -> None:
+        """A lease without an end would hide its message for ever."""
         work.put()
         with pytest.raises(InvalidValue, match=str(lease)):
             work.lease(lease=lease)
@@ -313,15 +315,15 @@ class LeaseSuite(BackendSuite):
             *map(ExtendLease, (0.0, math.nan, math.inf)),
         ],
     )
-    def test_a_disposition_that_makes_no_sense_changes_nothing(self, work: Probe, disposition: Disposition) -> None:
-        """Nor do those that came with it."""
+    def test_an_invalid_disposition_changes_nothing(self, work: Probe, disposition: Disposition) -> None:
+        """Nor do the others of the same call."""
         work.put(count=2)
         one, other = work.lease()
         with pytest.raises(InvalidValue):
             work.backend.settle([Settlement(one.receipt, Ack()), Settlement(other.receipt, disposition)])
         assert work.depth == DepthCounts(leased=2)
 
-    def test_many_workers_never_hold_the_same_message(self, work: Probe) -> None:
+    def test_many_workers_never_lease_the_same_message(self, work: Probe) -> None:
         sent: list[int] = []
         for batch in range(10):
             sent += [number for tenant in range(4) for number in work.put(f"t{tenant}", 5 + batch % 3)]

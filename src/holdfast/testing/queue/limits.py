@@ -1,4 +1,4 @@
-"""What limits promise: each tenant has its own, they hold across all workers, and others do not notice."""
+"""The promises of limits: each tenant has its own, across all workers, and other tenants are not affected."""
 
 import threading
 
@@ -11,9 +11,9 @@ from holdfast.testing.queue.probe import STEPS, BackendSuite, DepthCounts, Probe
 
 
 class LimitSuite(BackendSuite):
-    """Tenants that send, or are handled, more than they may."""
+    """Tests of tenants that send, or lease, more than their limits."""
 
-    def test_what_exceeds_the_rate_waits_apart(self, work: Probe) -> None:
+    def test_messages_above_the_rate_are_spilled(self, work: Probe) -> None:
         work.set_limits(rate=1.0, burst=3.0)
         sent = work.send_kept(*[message()] * 5)
         assert [one.is_spilled for one in sent] == [False] * 3 + [True] * 2
@@ -23,21 +23,21 @@ class LimitSuite(BackendSuite):
         assert len(work.drain()) == 8
         assert work.tenant().spilled == 0
 
-    def test_what_exceeds_the_rate_comes_after_others(self, work: Probe) -> None:
+    def test_messages_above_the_rate_come_after_others(self, work: Probe) -> None:
         work.set_limits(rate=1.0, burst=2.0)
         sent = work.put("a", 10)
         others = work.put("b", 10)
         found = ids(work.lease(12))
         assert set(found) == {*sent[:2], *others}
 
-    def test_messages_beyond_spill_above_wait_apart(self, work: Probe) -> None:
+    def test_messages_above_spill_above_are_spilled(self, work: Probe) -> None:
         work.change_policy(spill_above=10)
         assert [one.is_spilled for one in work.send_kept(*[message()] * 15)] == [False] * 10 + [True] * 5
         assert not any(one.is_spilled for one in work.send_kept(*[message("b")] * 10))
         work.drain()
         assert not any(one.is_spilled for one in work.send_kept(*[message()] * 10))
 
-    def test_no_more_are_handled_at_once_than_may_be(self, work: Probe) -> None:
+    def test_concurrency_limits_leased_messages(self, work: Probe) -> None:
         work.set_limits(concurrency=2)
         work.put(count=7)
         first, second = work.lease()
@@ -54,7 +54,7 @@ class LimitSuite(BackendSuite):
         assert work.tenant().leased == 2
 
     def test_a_lease_that_ends_makes_room(self, work: Probe) -> None:
-        """A worker that died does not use up its tenant's share for ever."""
+        """A crashed worker does not use up its tenant's share for ever."""
         work.set_limits(concurrency=1)
         work.put(count=2)
         assert len(work.lease(lease=5.0)) == 1
@@ -63,7 +63,7 @@ class LimitSuite(BackendSuite):
         assert len(work.lease()) == 1
         assert work.tenant().leased == 1
 
-    def test_a_tenant_at_its_limit_is_in_nobodys_way(self, work: Probe) -> None:
+    def test_a_tenant_at_its_limit_delays_no_other(self, work: Probe) -> None:
         work.change_policy(lanes=1, hand=1)
         work.set_limits("a", concurrency=1)
         work.put("a", 150)
@@ -74,7 +74,7 @@ class LimitSuite(BackendSuite):
         assert set(others) <= set(ids(found))
         assert [one.tenant for one in found].count("a") == 1
 
-    def test_no_more_are_handed_out_per_second_than_may_be(self, work: Probe) -> None:
+    def test_run_rate_limits_leases_per_second(self, work: Probe) -> None:
         work.set_limits(run_rate=10.0, run_burst=2.0)
         work.put(count=20)
         assert len(work.lease()) == 2
@@ -88,8 +88,8 @@ class LimitSuite(BackendSuite):
             work.elapse(10.0)
             assert len(work.lease(lease=1000.0)) == 2
 
-    def test_a_cap_moves_the_excess_aside(self, work: Probe) -> None:
-        """A worker's own, for tenants that hold too many of the workers while others wait."""
+    def test_messages_above_a_cap_are_spilled(self, work: Probe) -> None:
+        """A worker sets caps for tenants that lease too much while others wait."""
         work.put("a", 20)
         work.put("b", 20)
         found = work.request_lease(10, caps={"a": 2})
@@ -98,9 +98,9 @@ class LimitSuite(BackendSuite):
         assert found.spilled == work.tenant("a").spilled > 0
         again = work.request_lease(10, caps={"a": 2})
         assert [one.tenant for one in again.deliveries].count("a") == 0
-        assert len(work.lease(100)) == 20, "without others, and without a cap, the rest comes as well"
+        assert len(work.lease(100)) == 20, "without other tenants and without a cap, the rest is leased, too"
 
-    def test_what_exceeds_max_rate_is_refused(self, work: Probe) -> None:
+    def test_messages_above_max_rate_are_refused(self, work: Probe) -> None:
         work.set_limits(max_rate=2.0, max_burst=3.0)
         results = work.send(*[message()] * 5)
         assert [type(one) for one in results] == [SentMessage] * 3 + [RefusedMessage] * 2
@@ -114,8 +114,8 @@ class LimitSuite(BackendSuite):
         work.elapse(0.01)
         assert [type(one) for one in work.send(message(), message())] == [SentMessage, RefusedMessage]
 
-    def test_what_exceeds_max_rate_is_delayed(self, work: Probe) -> None:
-        """If that is wanted: nothing is refused, and the rate holds all the same."""
+    def test_messages_above_max_rate_can_be_delayed(self, work: Probe) -> None:
+        """If configured, nothing is refused, and the rate still applies."""
         work.set_limits(max_rate=1.0, max_burst=2.0, over_max_rate=OverMaxRate.DELAY)
         work.send_kept(*[message()] * 4)
         assert work.depth == DepthCounts(ready=2, delayed=2)
@@ -128,20 +128,20 @@ class LimitSuite(BackendSuite):
         assert work.depth == DepthCounts(leased=5)
 
     @pytest.mark.parametrize("limits", [Limits(max_rate=1.0, max_burst=2.0), Limits(rate=1.0, burst=2.0)])
-    def test_each_tenant_has_its_own(self, work: Probe, limits: Limits) -> None:
+    def test_each_tenant_has_its_own_limits(self, work: Probe, limits: Limits) -> None:
         work.change_policy(limits=limits)
         for tenant in ("a", "b", "c"):
             sent = work.send(*[message(tenant)] * 3)
             assert sum(isinstance(one, SentMessage) and not one.is_spilled for one in sent) == 2
 
-    def test_one_step_counts_each_tenant_apart(self, work: Probe) -> None:
+    def test_one_batch_counts_each_tenant_separately(self, work: Probe) -> None:
         work.change_policy(limits=Limits(max_rate=1.0, max_burst=2.0))
         results = work.send(*(message(tenant) for tenant in "abababc"))
         assert [type(one) for one in results] == [SentMessage] * 4 + [RefusedMessage] * 2 + [SentMessage]
         assert [one.tenant for one in results if isinstance(one, RefusedMessage)] == ["a", "b"]
 
     def test_a_backlog_is_refused_when_it_is_full(self, work: Probe) -> None:
-        """That of one tenant: others that share its lanes send as they like."""
+        """Only that tenant is affected: others that share its lanes send without restriction."""
         work.change_policy(max_backlog=100, lanes=1, hand=1)
         results = work.send(*[message()] * 103)
         assert [type(one) for one in results] == [SentMessage] * 100 + [RefusedMessage] * 3
@@ -157,8 +157,8 @@ class LimitSuite(BackendSuite):
         work.put("a", 9)
 
     @pytest.mark.parametrize("one", [message(delay=3600.0), message(group="g")], ids=["delayed", "in a group"])
-    def test_what_is_not_due_is_part_of_the_backlog(self, work: Probe, one: OutgoingMessage) -> None:
-        """It must be kept, too; and what has left makes room again."""
+    def test_delayed_messages_are_part_of_the_backlog(self, work: Probe, one: OutgoingMessage) -> None:
+        """It must be stored, too; and messages that leave make room."""
         work.change_policy(max_backlog=100)
         assert [type(result) for result in work.send(*[one] * 103)] == [SentMessage] * 100 + [RefusedMessage] * 3
         assert isinstance(work.send(message())[0], RefusedMessage)
@@ -187,8 +187,8 @@ class LimitSuite(BackendSuite):
         work.elapse(2.0)
         assert len(work.lease(lease=1000.0)) == 14
 
-    def test_limits_are_kept_with_the_tenant(self, work: Probe) -> None:
-        """Also for one that nobody has heard of yet; None gives it the queue's again."""
+    def test_limits_are_stored_with_the_tenant(self, work: Probe) -> None:
+        """Also for an unknown tenant. None restores the limits of the queue."""
         work.change_policy(limits=Limits(max_rate=1.0, max_burst=1.0))
         work.set_limits("new", max_rate=1.0, max_burst=3.0)
         assert work.tenant("new").limits == Limits(max_rate=1.0, max_burst=3.0)
@@ -199,11 +199,11 @@ class LimitSuite(BackendSuite):
         assert sum(isinstance(one, SentMessage) for one in work.send(*[message("new")] * 5)) == 1
 
     @pytest.mark.parametrize("tenant", ["", "a\0", "\ud800", "x" * 10_000], ids=["empty", "nul", "half", "long"])
-    def test_limits_are_for_tenants_that_can_be(self, work: Probe, tenant: str) -> None:
+    def test_limits_require_a_valid_tenant(self, work: Probe, tenant: str) -> None:
         with pytest.raises(InvalidValue, match="tenant"):
             work.set_limits(tenant, concurrency=1)
 
-    def test_many_producers_together_send_no_more_than_one_may(self, work: Probe) -> None:
+    def test_many_producers_share_the_limits_of_a_tenant(self, work: Probe) -> None:
         work.require_capability("fleet_limits")
         work.set_limits("a", max_rate=1.0, max_burst=50.0)
         work.set_limits("b", rate=1.0, burst=20.0)
@@ -224,7 +224,7 @@ class LimitSuite(BackendSuite):
         assert sum(live for _, live in made) == 50 + 20 + 30
         assert work.tenant("b").spilled == 40
 
-    def test_many_workers_together_are_handed_no_more_than_a_tenant_may_have(self, work: Probe) -> None:
+    def test_many_workers_share_the_concurrency_of_a_tenant(self, work: Probe) -> None:
         work.require_capability("fleet_limits")
         work.set_limits("a", concurrency=3)
         work.set_limits("b", concurrency=2)
@@ -248,13 +248,13 @@ class LimitSuite(BackendSuite):
                         held.remove(one.tenant)
                     handled.extend(ids(some))
                 work.ack(*some)
-            raise AssertionError(f"{60 - len(handled)} messages were never handed out")
+            raise AssertionError(f"{60 - len(handled)} messages were never leased")
 
         together(4, serve)
         assert len(set(handled)) == 60
         assert work.depth == DepthCounts()
 
-    def test_many_workers_together_are_handed_no_more_per_second_than_may_be(self, work: Probe) -> None:
+    def test_many_workers_share_the_run_rate_of_a_tenant(self, work: Probe) -> None:
         work.require_capability("fleet_limits")
         work.set_limits("a", run_rate=10.0, run_burst=7.0)
         work.put("a", 100)

@@ -1,4 +1,4 @@
-"""Any sequence of steps, against a model that is too simple to be wrong."""
+"""Random sequences of operations, checked against a simple model."""
 
 from dataclasses import dataclass
 from enum import Enum
@@ -24,14 +24,14 @@ from holdfast.testing.queue.probe import BackendSuite, DepthCounts, Probe, messa
 
 ATTEMPTS = 3
 POLICY_LEASE = 6.0
-"""By which messages part whose workers died."""
+"""The lease in the policy, which limits the delay of messages whose workers crashed."""
 LEASE = 10
 TENANTS = ("a", "b", "c")
 DISPOSITIONS: tuple[Disposition, ...] = (Ack(), RetryLater(5.0), Bury("why"), Release(), ExtendLease(20.0), Drop())
 
 
 class ModelState(Enum):
-    """Where a message is."""
+    """The state of a message."""
 
     READY = "ready"
     LEASED = "leased"
@@ -42,21 +42,21 @@ class ModelState(Enum):
 
 @dataclass(slots=True)
 class ModelMessage:
-    """What the model knows of a message."""
+    """A message in the model."""
 
     id: int
     tenant: str
     group: str | None
     state: ModelState
     due: float
-    """When a delay, or a lease, ends."""
+    """When its delay or lease ends."""
     tries: int = 0
     returned: int = 0
     held: Delivery | None = None
 
 
 class Machine(RuleBasedStateMachine):
-    """Sends, leases, settles, and waits as it likes, and counts along."""
+    """Sends, leases, settles and waits at random, and compares the backend with the model."""
 
     def __init__(self, work: Probe) -> None:
         super().__init__()
@@ -64,9 +64,9 @@ class Machine(RuleBasedStateMachine):
         self.now = 0
         self.kept: dict[int, ModelMessage] = {}
         self.stale: list[Delivery] = []
-        work.change_policy(attempts=ATTEMPTS, spill_above=5, lanes=4, hand=2, lease=POLICY_LEASE)
+        work.change_policy(max_attempts=ATTEMPTS, spill_above=5, lanes=4, hand=2, lease=POLICY_LEASE)
 
-    # What one does
+    # Operations
 
     @rule(
         messages=st.lists(
@@ -93,7 +93,7 @@ class Machine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 8), before=st.integers(0, 20))
     def lease(self, count: int, before: int) -> None:
-        """What comes must be what waits: no more than was asked for, and something if there is something."""
+        """Check that leases return ready messages: at most as many as requested, and at least one if any is ready."""
         self._make_due()
         waiting = self._in(ModelState.READY)
         found = self.work.lease(count, lease=float(LEASE), leased_before=before)
@@ -150,18 +150,18 @@ class Machine(RuleBasedStateMachine):
             kept.state = ModelState.PARKED if is_behind else ModelState.READY
             kept.due, kept.returned = self.now, kept.tries
 
-    # What must be so
+    # Invariants
 
     @invariant()
     def counters_are_exact(self) -> None:
-        """After every step, in lanes and for tenants."""
+        """Check that counters of lanes and tenants are exact after every operation."""
         count = {state: len(self._in(state)) for state in ModelState}
         delayed = count[ModelState.DELAYED] + count[ModelState.PARKED]
         assert self.work.depth == DepthCounts(
             count[ModelState.READY], count[ModelState.LEASED], delayed, count[ModelState.DEAD]
         )
         snapshot = self.work.inspect(*TENANTS)
-        spilled = sum(lane.ready for lane in snapshot.lanes if lane.lane < 0)
+        spilled = sum(lane.ready for lane in snapshot.lanes if lane.is_spilled)
         assert sum(one.spilled for one in snapshot.tenants) == snapshot.totals.spilled == spilled
         for one in snapshot.tenants:
             mine = [kept.state for kept in self.kept.values() if kept.tenant == one.tenant]
@@ -170,7 +170,7 @@ class Machine(RuleBasedStateMachine):
             assert one.delayed == mine.count(ModelState.DELAYED) + mine.count(ModelState.PARKED)
 
     def teardown(self) -> None:
-        """Nothing is stuck: all that is not dead comes out in the end."""
+        """Check that every message that is not dead is delivered in the end."""
         for _ in range(200):
             if all(kept.state is ModelState.DEAD for kept in self.kept.values()):
                 return
@@ -227,10 +227,10 @@ class Machine(RuleBasedStateMachine):
 
 
 class ModelSuite(BackendSuite):
-    """The model, and whoever keeps up with it."""
+    """Tests with the model."""
 
-    def test_any_sequence_of_steps_loses_and_doubles_nothing(self, work: Probe) -> None:
-        """And keeps the order of groups, and exact counters after every step."""
+    def test_any_sequence_of_operations_loses_and_doubles_nothing(self, work: Probe) -> None:
+        """The order of groups is kept, and counters are exact after every operation."""
         number = 0
 
         def machine() -> Machine:
@@ -238,7 +238,7 @@ class ModelSuite(BackendSuite):
             number += 1
             return Machine(work.another(f"work-{number}"))
 
-        # A function that makes one will do: https://hypothesis.readthedocs.io/en/latest/stateful.html
+        # Hypothesis accepts a function as a factory: https://hypothesis.readthedocs.io/en/latest/stateful.html
         factory: Any = machine
         steps = settings(max_examples=20, stateful_step_count=30, deadline=None)
         run_state_machine_as_test(factory, settings=steps)

@@ -1,4 +1,4 @@
-"""Which message comes next: the urgent and the fresh first, none never; what is too old is dropped."""
+"""The promises about order: urgent and fresh messages first, but each gets a share; expired messages are dropped."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from holdfast.testing.queue.probe import BackendSuite, DepthCounts, Probe, ids, 
 
 
 class TurnSuite(BackendSuite):
-    """Messages that wait beside each other."""
+    """Tests of messages that wait in the same queue."""
 
     def test_urgent_messages_come_first(self, work: Probe) -> None:
         sent = {priority: work.put(f"t{priority}", 2, priority=priority) for priority in (3, 0, 2, 1)}
@@ -20,7 +20,7 @@ class TurnSuite(BackendSuite):
         assert ids(work.drain(4)) == sent
 
     def test_less_urgent_messages_are_not_starved(self, work: Probe) -> None:
-        """However many urgent ones there are: a share of the turns is theirs, the least urgent first."""
+        """However many urgent ones wait: they get a share of the leases, the least urgent first."""
         work.change_policy(low_priority_share=0.1)
         work.put("urgent", 500, priority=0)
         low = set(work.put("low", 20, priority=3))
@@ -31,7 +31,7 @@ class TurnSuite(BackendSuite):
         assert len(low.intersection(ids(work.lease(100, leased_before=100)))) == 10
 
     def test_spilled_messages_are_not_starved(self, work: Probe) -> None:
-        """However many others there are; and without a share they come last."""
+        """However many others wait; without a share they come last."""
         work.change_policy(spill_above=10)
         spilled = set(work.put("deep", 60)[10:])
         for tenant in range(40):
@@ -40,20 +40,20 @@ class TurnSuite(BackendSuite):
         work.change_policy(spill_share=0.1)
         assert len(spilled.intersection(ids(work.lease(100)))) == 10
 
-    def test_nobody_waits_behind_the_backlog_of_another(self, work: Probe) -> None:
+    def test_no_tenant_waits_behind_the_backlog_of_another(self, work: Probe) -> None:
         work.change_policy(spill_above=None)
         for tenant in range(3):
             work.put(f"noisy {tenant}", 400)
         quiet = [number for tenant in range(20) for number in work.put(f"quiet {tenant}")]
         assert set(quiet) <= set(ids(work.lease(100)))
 
-    def test_a_lone_tenant_has_all_turns(self, work: Probe) -> None:
+    def test_a_lone_tenant_gets_all_leases(self, work: Probe) -> None:
         work.change_policy(spill_above=50)
         sent = work.put(count=200)
         assert sorted(ids(work.lease(200))) == sent
 
-    def test_after_an_outage_what_is_sent_now_comes_first_however_much_a_tenant_has_waiting(self, work: Probe) -> None:
-        """More than may wait beside others: what is old is in nobody's way."""
+    def test_after_an_outage_fresh_messages_come_before_the_backlog(self, work: Probe) -> None:
+        """Even more than `spill_above`: the backlog delays no fresh message."""
         work.change_policy(spill_above=10, fresh_for=60.0)
         tenants = [f"t{number}" for number in range(5)]
         old = {number for tenant in tenants for number in work.put(tenant, 30)}
@@ -65,9 +65,9 @@ class TurnSuite(BackendSuite):
 
 
 class AgeSuite(BackendSuite):
-    """Messages that wait for long."""
+    """Tests of messages that wait long."""
 
-    def test_fresh_messages_come_before_old_ones(self, work: Probe) -> None:
+    def test_fresh_messages_come_before_the_backlog(self, work: Probe) -> None:
         work.change_policy(fresh_for=60.0, lanes=1, hand=1)
         old = []
         for _ in range(3):
@@ -80,8 +80,8 @@ class AgeSuite(BackendSuite):
             work.elapse(1.0)
         assert ids(work.drain(1)) == [*fresh, *old]
 
-    def test_old_messages_have_a_share_of_the_turns(self, work: Probe) -> None:
-        """Counted over all that a worker was handed, whether it takes one at a time or many."""
+    def test_backlog_messages_get_a_share_of_the_leases(self, work: Probe) -> None:
+        """The share is counted over all leases of a worker, whether it leases one message at a time or many."""
         work.change_policy(fresh_for=60.0, backlog_share=0.1)
         old = set(work.put("a", 50) + work.put("b", 50))
         work.elapse(100.0)
@@ -93,14 +93,14 @@ class AgeSuite(BackendSuite):
                 found += ids(work.lease(min(size, 100 - len(found)), leased_before=len(found)))
             assert len(old.intersection(found)) == 10
 
-    def test_without_a_share_old_messages_wait_for_their_time(self, work: Probe) -> None:
+    def test_without_a_share_backlog_messages_come_after_fresh_ones(self, work: Probe) -> None:
         work.change_policy(fresh_for=60.0, backlog_share=0.0)
         old = set(work.put(count=20))
         work.elapse(100.0)
         work.put(count=150)
         assert not old.intersection(ids(work.lease(100)))
 
-    def test_a_share_that_nobody_needs_is_for_the_others(self, work: Probe) -> None:
+    def test_an_unused_share_goes_to_other_messages(self, work: Probe) -> None:
         work.change_policy(backlog_share=0.3, low_priority_share=0.3, spill_share=0.3)
         sent = work.put(count=100)
         assert sorted(ids(work.lease(100))) == sent
@@ -108,7 +108,7 @@ class AgeSuite(BackendSuite):
         work.elapse(1000.0)
         assert len(work.lease(10)) == 10
 
-    def test_a_delayed_message_is_not_old(self, work: Probe) -> None:
+    def test_a_delayed_message_is_fresh(self, work: Probe) -> None:
         work.change_policy(fresh_for=60.0)
         [delayed] = work.put("a", delay=1000.0)
         [failed] = work.put("b")
@@ -121,7 +121,7 @@ class AgeSuite(BackendSuite):
         work.elapse(101.0)
         assert sorted(ids(work.lease(2))) == sorted([delayed, failed])
 
-    def test_what_is_handed_back_keeps_its_age(self, work: Probe) -> None:
+    def test_a_released_message_keeps_its_age(self, work: Probe) -> None:
         work.change_policy(fresh_for=60.0)
         work.put()
         held = work.lease_one(lease=1000.0)
@@ -132,7 +132,7 @@ class AgeSuite(BackendSuite):
         assert work.lease_one().ready_since == held.ready_since
 
     def test_a_message_is_dropped_when_it_is_older_than_its_ttl(self, work: Probe) -> None:
-        """Its own, or else the queue's."""
+        """Its own ttl or, without one, the queue's."""
         work.change_policy(ttl=10.0)
         work.put()
         [longer] = work.put(ttl=100.0)
@@ -151,7 +151,7 @@ class AgeSuite(BackendSuite):
         assert work.depth == DepthCounts(leased=1)
 
     def test_a_ttl_counts_from_when_a_message_is_due(self, work: Probe) -> None:
-        """A delay does not use it up; a retry does not renew it."""
+        """A delay does not use it up, and a retry does not renew it."""
         work.change_policy(ttl=10.0)
         [delayed] = work.put(delay=100.0)
         work.elapse(105.0)
@@ -170,7 +170,7 @@ class AgeSuite(BackendSuite):
         found = work.request_lease()
         assert (list(found.deliveries), found.dropped) == ([], 1)
 
-    def test_a_sweep_takes_nothing_out_of_the_hands_of_a_worker(self, work: Probe) -> None:
+    def test_a_sweep_does_not_drop_leased_messages(self, work: Probe) -> None:
         work.put("ttl", ttl=5.0)
         work.put("first")
         work.put("again")
@@ -183,7 +183,7 @@ class AgeSuite(BackendSuite):
         assert work.depth == DepthCounts(leased=3)
         work.ack(*held.values())
 
-    def test_what_expires_in_the_hands_of_a_worker_is_not_delivered_again(self, work: Probe) -> None:
+    def test_a_leased_message_that_expires_is_not_delivered_again(self, work: Probe) -> None:
         """But the worker may finish it."""
         work.change_policy(ttl=10.0)
         work.put(count=2)
@@ -195,8 +195,8 @@ class AgeSuite(BackendSuite):
         assert (list(found.deliveries), found.dropped, found.redelivered) == ([], 1, 0)
         assert work.depth == DepthCounts()
 
-    def test_a_sweep_drops_what_was_sent_before(self, work: Probe) -> None:
-        """Not what somebody holds, what is dead, or what was sent since."""
+    def test_a_sweep_drops_messages_sent_before_a_time(self, work: Probe) -> None:
+        """Not messages that are leased, dead, or sent since."""
         work.put("a", 3)
         work.put("b", 2, priority=0)
         [held] = work.lease(1)
@@ -218,8 +218,8 @@ class AgeSuite(BackendSuite):
         assert fresh in ids(work.lease())
         assert held.id not in ids(work.lease())
 
-    def test_a_sweep_drops_what_waits_for_another_try(self, work: Probe) -> None:
-        """It was sent before, though it falls due later; but not what is to be handled later from the beginning."""
+    def test_a_sweep_drops_messages_that_wait_for_a_retry(self, work: Probe) -> None:
+        """It was sent before, though it is due later. A message that was sent with a delay is not dropped."""
         work.put("a")
         work.settle(RetryLater(1000.0), work.lease_one())
         [later] = work.put("a", delay=1000.0)
@@ -229,7 +229,7 @@ class AgeSuite(BackendSuite):
         work.elapse(1001.0)
         assert ids(work.lease()) == [later]
 
-    def test_a_sweep_drops_what_is_older_than_its_ttl(self, work: Probe) -> None:
+    def test_a_sweep_drops_expired_messages(self, work: Probe) -> None:
         work.put("a", 3, ttl=1.0)
         [kept] = work.put("a")
         work.elapse(2.0)
@@ -244,7 +244,7 @@ class AgeSuite(BackendSuite):
         assert sorted(ids(work.lease())) == longer
         assert kept not in longer
 
-    def test_a_sweep_does_what_is_due(self, work: Probe) -> None:
+    def test_a_sweep_ends_delays_and_leases(self, work: Probe) -> None:
         work.put()
         work.lease_one(lease=5.0)
         work.put(delay=5.0)

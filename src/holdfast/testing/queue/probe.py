@@ -1,4 +1,4 @@
-"""One queue of the backend under test, and short ways to use it."""
+"""A queue of the backend under test, with short methods for tests."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -24,30 +24,30 @@ from holdfast.testing.clock import FakeClock
 Item = TypeVar("Item")
 
 PLAIN = QueuePolicy(backlog_share=0.0, low_priority_share=0.0, spill_share=0.0)
-"""A queue in which nothing is served out of its order."""
+"""A policy without shares: messages come strictly in order."""
 LEASE = 30.0
-"""Seconds for which the tests take messages, if they do not say otherwise."""
+"""Default lease of the tests, in seconds."""
 STEPS = 10_000
-"""Leases after which a test that waits for the end of a queue is taken to be stuck."""
+"""Leases after which a test that drains a queue counts as stuck."""
 
 
 class DepthCounts(NamedTuple):
-    """How many messages of a queue are in which state."""
+    """The number of messages of a queue in each state."""
 
     ready: int = 0
-    """With those that are spilled: most tests do not mind where a message waits."""
+    """Includes spilled messages: for most tests it does not matter where a message waits."""
     leased: int = 0
     delayed: int = 0
     dead: int = 0
 
 
 def message(tenant: str = "a", body: bytes = b"x", **options: object) -> OutgoingMessage:
-    """A message, with as little said about it as possible."""
+    """Return a message with defaults for all that a test does not name."""
     return msgspec.structs.replace(OutgoingMessage(tenant=tenant, body=body), **options)
 
 
 class Probe:
-    """A queue under test. `elapse` moves the time that the backend goes by."""
+    """A queue under test. `elapse` moves the time of the backend."""
 
     def __init__(self, backend: Backend, elapse: Callable[[float], None], queue: str = "work") -> None:
         self.backend = backend
@@ -56,11 +56,11 @@ class Probe:
         backend.change(queue, QueueChange(policy=PLAIN), create=True)
 
     def another(self, queue: str) -> "Probe":
-        """Another queue of the same backend."""
+        """Create another queue of the same backend."""
         return Probe(self.backend, self.elapse, queue)
 
     def require_capability(self, capability: str) -> None:
-        """Leave the test out for a backend that says that it cannot do this."""
+        """Skip the test if the backend does not have a capability."""
         if not getattr(self.backend.capabilities, capability):
             pytest.skip(f"the backend declares that it has no {capability.replace('_', ' ')}")
 
@@ -70,7 +70,7 @@ class Probe:
         return self.backend.send(self.queue, messages)
 
     def put(self, tenant: str = "a", count: int = 1, body: bytes = b"x", **options: object) -> list[int]:
-        """Send messages that must be kept; their ids."""
+        """Send messages that must be accepted. Return their ids."""
         return [one.id for one in self.send_kept(*[message(tenant, body, **options)] * count)]
 
     def send_kept(self, *messages: OutgoingMessage) -> list[SentMessage]:
@@ -85,7 +85,7 @@ class Probe:
     def request_lease(
         self, count: int = 100, lease: float = LEASE, leased_before: int = 0, caps: Mapping[str, int] | None = None
     ) -> LeaseResult:
-        """Ask for messages; all that the backend says."""
+        """Lease messages, and return the whole result."""
         return self.backend.lease(
             LeaseRequest(queue=self.queue, count=count, lease=lease, leased_before=leased_before, caps=caps or {})
         )
@@ -94,7 +94,7 @@ class Probe:
         return list(self.request_lease(count, lease, leased_before).deliveries)
 
     def lease_one(self, lease: float = LEASE) -> Delivery:
-        """Ask for the one message that there must be."""
+        """Lease the only message that must be ready."""
         [delivery] = self.lease(lease=lease)
         return delivery
 
@@ -102,11 +102,11 @@ class Probe:
         return list(self.backend.settle([Settlement(one.receipt, disposition) for one in deliveries]))
 
     def ack(self, *deliveries: Delivery) -> None:
-        """They are handled, and must have been held until now."""
+        """Acknowledge deliveries, which must still be leased."""
         assert self.settle(Ack(), *deliveries) == [True] * len(deliveries)
 
     def drain(self, count: int = 100) -> list[Delivery]:
-        """Handle all that can be had now, in the order in which it comes."""
+        """Handle all messages that are ready now, and return them in order."""
         found: list[Delivery] = []
         for _ in range(STEPS):
             some = self.lease(count, leased_before=len(found))
@@ -116,24 +116,24 @@ class Probe:
             found += some
         raise AssertionError(f"{self.queue} is not empty after {len(found)} messages")
 
-    # Looking
+    # Inspecting
 
     def inspect(self, *tenants: str) -> QueueSnapshot:
         return self.backend.inspect(self.queue, tenants=tenants)
 
     @property
     def now(self) -> float:
-        """The time that the backend goes by."""
+        """The time of the backend."""
         return self.inspect().at
 
     @property
     def depth(self) -> DepthCounts:
-        """All lanes together."""
+        """The counts of the whole queue."""
         totals = self.inspect().totals
         return DepthCounts(totals.waiting, totals.leased, totals.delayed, totals.dead)
 
     def tenant(self, name: str = "a") -> TenantDepth:
-        """One tenant; of one that nobody has heard of, nothing."""
+        """Return the counts of a tenant, all 0 if it is unknown."""
         for tenant in self.inspect(name).tenants:
             if tenant.tenant == name:
                 return tenant
@@ -142,12 +142,12 @@ class Probe:
     # Changing
 
     def change_policy(self, **options: object) -> QueuePolicy:
-        """Change some of the policy."""
+        """Change some values of the policy."""
         policy = msgspec.structs.replace(self.inspect().policy, **options)
         return self.backend.change(self.queue, QueueChange(policy=policy))
 
     def set_limits(self, tenant: str = "a", **options: object) -> None:
-        """Give a tenant limits of its own; without options, those of the queue."""
+        """Give a tenant its own limits, or without options remove them."""
         limits = Limits(**options) if options else None  # type: ignore[arg-type]
         self.backend.change(self.queue, QueueChange(limits={tenant: limits}))
 
@@ -159,43 +159,43 @@ class Probe:
 
 
 def together(count: int, step: Callable[[int], Item]) -> list[Item]:
-    """Return what `step` returns for each of `count` numbers, in as many threads at once."""
+    """Call `step` with each number below `count`, concurrently in threads. Return the results in order."""
     with ThreadPoolExecutor(count) as threads:
         return list(threads.map(step, range(count)))
 
 
 def ids(deliveries: Iterable[Delivery]) -> list[int]:
-    """The messages of these, in their order."""
+    """Return the ids of deliveries, in order."""
     return [delivery.id for delivery in deliveries]
 
 
 class BackendSuite:
-    """The fixtures of all parts of the suite. Override `backend`, and `elapse` where time is not the clock's."""
+    """The fixtures of all suites. Override `backend`, and `elapse` if the backend does not use the clock."""
 
     required_capability: ClassVar[str] = ""
-    """The capability without which the tests of a part are skipped."""
+    """The capability without which the tests of a suite are skipped."""
 
     @pytest.fixture
     def clock(self) -> FakeClock:
-        """The time that the backend goes by, if it takes a clock."""
+        """Return the clock of the backend, if it accepts one."""
         return FakeClock()
 
     @pytest.fixture
-    def backend(self, clock: FakeClock) -> Backend:  # noqa: ARG002 - for those who override it
-        """A backend that holds nothing."""
+    def backend(self, clock: FakeClock) -> Backend:  # noqa: ARG002 - for subclasses
+        """Return an empty backend."""
         raise InvalidValue("override the fixture `backend` with an empty backend of yours")
 
     @pytest.fixture
     def elapse(self, clock: FakeClock) -> Callable[[float], None]:
-        """What moves the time of the backend."""
+        """Return the function that moves the time of the backend."""
         return clock.advance
 
     @pytest.fixture
     def work(self, request: pytest.FixtureRequest, backend: Backend, elapse: Callable[[float], None]) -> Probe:
-        """A queue without messages, in which nothing is served out of its order."""
+        """Return an empty queue in which messages come strictly in order."""
         work = Probe(backend, elapse)
         part = next(part for part in type(self).__mro__ if request.function.__name__ in vars(part))
-        # Not `part.required_capability`, which a suite of several parts inherits from one of them.
+        # Not `part.required_capability`, which a combined suite inherits from one of its parts.
         capability = vars(part).get("required_capability")
         if capability:
             work.require_capability(capability)

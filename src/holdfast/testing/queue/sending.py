@@ -1,4 +1,4 @@
-"""What `send` promises: all is kept or it is said what is not, the same key once; and it wakes workers that wait."""
+"""The promises of `send`: every message is stored or refused, each key is stored once, and waiting workers wake up."""
 
 import math
 from collections.abc import Callable
@@ -16,13 +16,13 @@ TENANTS: tuple[str, ...] = (
     *("a", "A", " a", "a ", "ä", "a\u0308", "\N{GRINNING FACE}", "'; drop table--", "%", "_", "\\", '"', "a\nb"),
     *("\x01", "\ufffe", "{}", "[1]", "null", "$1", "x" * 100, "\N{HEBREW LETTER ALEF}b"),
 )
-"""Names that somebody will mistake for something else."""
+"""Names that are easily mistaken for something else."""
 
 
 class SendSuite(BackendSuite):
-    """Messages on their way in."""
+    """Tests of sending."""
 
-    def test_what_is_sent_comes_out_as_it_was(self, work: Probe) -> None:
+    def test_a_message_is_delivered_unchanged(self, work: Probe) -> None:
         trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
         body, deadline = bytes(range(256)), work.now + 12.5
         [sent] = work.send_kept(message("shop", body, trace=trace, deadline=deadline))
@@ -36,7 +36,7 @@ class SendSuite(BackendSuite):
         assert delivery.sent_at == delivery.ready_since == pytest.approx(work.now, abs=0.001)
 
     def test_a_message_without_a_trace_is_given_one(self, work: Probe) -> None:
-        """Its own, and the same on every delivery; what is no `traceparent` is none."""
+        """It is derived from the message and the same on every delivery. An invalid `traceparent` is replaced."""
         sent = work.send_kept(message(), message(), message(trace="nonsense"))
         traces = {one.trace for one in sent}
         assert len(traces) == 3
@@ -47,7 +47,7 @@ class SendSuite(BackendSuite):
         work.send_kept(message(body=b""), message(body=b"\0\0"))
         assert sorted(one.body for one in work.lease()) == [b"", b"\0\0"]
 
-    def test_a_body_may_be_as_long_as_it_says(self, work: Probe) -> None:
+    def test_a_body_may_have_the_maximum_size(self, work: Probe) -> None:
         body = b"\xff" * MAX_BODY_BYTES
         work.put(body=body)
         assert work.lease_one().body == body
@@ -63,12 +63,12 @@ class SendSuite(BackendSuite):
             seen.update(sent)
             work.drain()
 
-    def test_nothing_sent_is_nothing(self, work: Probe) -> None:
+    def test_sending_no_messages_does_nothing(self, work: Probe) -> None:
         assert list(work.send()) == []
         assert list(work.backend.settle([])) == []
         assert work.depth == DepthCounts()
 
-    def test_a_thousand_in_one_step(self, work: Probe) -> None:
+    def test_a_thousand_messages_in_one_transaction(self, work: Probe) -> None:
         messages = [message(f"tenant {number % 37}", b"%d" % number) for number in range(1000)]
         sent = work.send_kept(*messages)
         assert work.depth == DepthCounts(ready=1000)
@@ -76,8 +76,8 @@ class SendSuite(BackendSuite):
         assert {one.id: one.body for one in work.drain()} == bodies
         assert work.depth == DepthCounts()
 
-    def test_tenants_are_told_apart_to_the_last_bit(self, work: Probe) -> None:
-        """Whatever letters they are made of; none is folded, trimmed, normalised or taken for a command."""
+    def test_tenants_are_distinguished_to_the_last_bit(self, work: Probe) -> None:
+        """Names are not folded, trimmed, normalised or interpreted, whatever characters they contain."""
         work.send_kept(*(message(tenant, tenant.encode()) for tenant in TENANTS))
         for tenant in TENANTS:
             assert work.tenant(tenant).ready == 1
@@ -97,13 +97,13 @@ class SendSuite(BackendSuite):
         ],
         ids=lambda bad: ascii(bad)[:20],
     )
-    def test_one_bad_message_keeps_all_of_them_out(self, work: Probe, bad: dict[str, object]) -> None:
-        """It is one step: nothing is kept of it."""
+    def test_one_invalid_message_refuses_the_whole_batch(self, work: Probe, bad: dict[str, object]) -> None:
+        """Sending is one transaction: nothing is stored."""
         with pytest.raises(InvalidValue):
             work.send(message(), message(**bad))  # type: ignore[arg-type]
         assert work.depth == DepthCounts()
 
-    def test_a_queue_that_nobody_made_is_not_found(self, backend: Backend) -> None:
+    def test_an_unknown_queue_is_not_found(self, backend: Backend) -> None:
         asked = (
             lambda: backend.send("nobody", [message()]),
             lambda: backend.lease(LeaseRequest(queue="nobody", count=1, lease=1.0)),
@@ -117,7 +117,7 @@ class SendSuite(BackendSuite):
             with pytest.raises(NotFound, match="nobody"):
                 ask()
 
-    def test_a_queue_is_made_once(self, backend: Backend) -> None:
+    def test_a_queue_is_created_once(self, backend: Backend) -> None:
         one, other = QueuePolicy(lanes=16), QueuePolicy(lanes=32)
         assert backend.change("work", QueueChange(policy=one), create=True) == one
         assert backend.change("work", QueueChange(policy=other), create=True) == one
@@ -127,8 +127,8 @@ class SendSuite(BackendSuite):
         assert backend.inspect("work").policy == other
         assert backend.change("default", QueueChange(), create=True) == QueuePolicy()
 
-    def test_a_queue_that_exists_keeps_all_that_it_has(self, backend: Backend) -> None:
-        """Limits and subscriptions, too: whoever makes it with others was not the first."""
+    def test_an_existing_queue_is_not_changed_by_a_second_creation(self, backend: Backend) -> None:
+        """Its limits and subscriptions, too: only the first creation counts."""
         first, later = Limits(rate=1.0), Limits(rate=2.0)
         backend.change("work", QueueChange(limits={"a": first}, subscribe=["news"]), create=True)
         again = QueueChange(limits={"a": later, "b": later}, subscribe=["sport"], unsubscribe=["news"])
@@ -140,7 +140,7 @@ class SendSuite(BackendSuite):
         assert list(backend.inspect("work").topics) == ["sport"]
 
     @pytest.mark.parametrize("name", ["", "a b", "a\0", "ä", "x" * 129])
-    def test_a_queue_has_a_name_that_fits_everywhere(self, backend: Backend, name: str) -> None:
+    def test_an_invalid_name_of_a_queue_is_refused(self, backend: Backend, name: str) -> None:
         with pytest.raises(InvalidValue):
             backend.change(name, QueueChange(), create=True)
 
@@ -160,7 +160,7 @@ class SendSuite(BackendSuite):
         work.elapse(10.0)
         assert other.lease() == []
         assert other.backend.sweep("other", other.now) == 0
-        assert work.depth == DepthCounts(leased=3, delayed=1), "what is due is each queue's own"
+        assert work.depth == DepthCounts(leased=3, delayed=1), "each queue has its own due messages"
         work.settle(Bury("why"), *held)
         assert other.backend.list_dead_letters(other.query()) == []
         assert other.redrive() == 0
@@ -169,8 +169,8 @@ class SendSuite(BackendSuite):
         assert work.depth == DepthCounts()
         assert other.depth == DepthCounts(leased=1)
 
-    def test_what_is_due_elsewhere_wakes_nobody_here(self, work: Probe) -> None:
-        """A queue whose workers are all gone must not keep those of others busy."""
+    def test_due_messages_of_another_queue_wake_no_worker(self, work: Probe) -> None:
+        """A queue without workers must not keep the workers of other queues busy."""
         other = work.another("other")
         other.put()
         other.lease_one(lease=1.0)
@@ -189,11 +189,11 @@ class SendSuite(BackendSuite):
 
 
 class KeySuite(BackendSuite):
-    """Messages that are sent again by somebody who does not know whether they were kept."""
+    """Tests of messages that a sender sends again because it does not know whether they were stored."""
 
     required_capability = "deduplication"
 
-    def test_the_same_key_is_kept_once(self, work: Probe) -> None:
+    def test_the_same_key_is_stored_once(self, work: Probe) -> None:
         [first] = work.send_kept(message(key="k"))
         [again] = work.send_kept(message(key="k", body=b"another"))
         assert not first.is_duplicate
@@ -201,7 +201,7 @@ class KeySuite(BackendSuite):
         assert (again.id, again.lane, again.trace) == (first.id, first.lane, first.trace)
         assert work.lease_one().body == b"x"
 
-    def test_the_same_key_twice_in_one_step_is_kept_once(self, work: Probe) -> None:
+    def test_the_same_key_twice_in_one_batch_is_stored_once(self, work: Probe) -> None:
         sent = work.send_kept(message(body=b"1", key="k"), message(body=b"2"), message(body=b"3", key="k"))
         assert [one.is_duplicate for one in sent] == [False, False, True]
         assert sent[0].id == sent[2].id
@@ -216,8 +216,8 @@ class KeySuite(BackendSuite):
         assert not any(one.is_duplicate for one in sent)
         assert len({one.id for one in sent}) == 11
 
-    def test_a_key_is_remembered_after_its_message_is_done(self, work: Probe) -> None:
-        """Or dead; that is when a sender that was not answered tries again."""
+    def test_a_key_outlives_its_message(self, work: Probe) -> None:
+        """Also if it is dead: that is when a sender without an answer tries again."""
         work.put(key="done")
         work.drain()
         work.put(key="dead")
@@ -225,8 +225,8 @@ class KeySuite(BackendSuite):
         assert all(one.is_duplicate for one in work.send_kept(message(key="done"), message(key="dead")))
         assert work.depth == DepthCounts(dead=1)
 
-    def test_a_key_is_forgotten_in_time(self, work: Probe) -> None:
-        """After the queue's `dedupe_for`, counted from the message that was kept."""
+    def test_a_key_expires(self, work: Probe) -> None:
+        """After the queue's `dedupe_for`, counted from the message that was stored."""
         work.change_policy(dedupe_for=60.0)
         [first] = work.send_kept(message(key="k"))
         work.elapse(59.0)
@@ -243,7 +243,7 @@ class KeySuite(BackendSuite):
         assert not work.send_kept(message(key="k"))[0].is_duplicate
 
     def test_a_duplicate_uses_up_nothing(self, work: Probe) -> None:
-        """Of no rate and no backlog: it is not a message."""
+        """It counts against no rate and no backlog."""
         work.set_limits(max_rate=1.0, max_burst=2.0)
         work.send_kept(message(key="k"))
         assert work.send_kept(*[message(key="k")] * 10)[-1].is_duplicate
@@ -260,7 +260,7 @@ class KeySuite(BackendSuite):
         [sent] = work.send_kept(message(key="k"))
         assert not sent.is_duplicate
 
-    def test_of_many_who_send_the_same_key_at_once_one_is_first(self, work: Probe) -> None:
+    def test_of_concurrent_sends_with_one_key_one_is_stored(self, work: Probe) -> None:
         def send(producer: int) -> list[SentMessage]:
             order = range(20) if producer % 2 else reversed(range(20))
             return work.send_kept(*(message(f"t{number % 3}", key=f"k{number}") for number in order))
@@ -272,41 +272,41 @@ class KeySuite(BackendSuite):
 
 
 class WakeSuite(BackendSuite):
-    """Workers that wait for messages."""
+    """Tests of workers that wait for messages."""
 
-    def test_whoever_waits_is_woken_by_a_send(self, work: Probe) -> None:
+    def test_a_send_wakes_a_waiting_worker(self, work: Probe) -> None:
         assert work.lease() == []
         self._woken(work, work.put)
 
-    def test_what_was_sent_since_the_last_look_is_not_waited_for(self, work: Probe) -> None:
-        """There is no moment at which a send is missed; of several workers, each may find something."""
+    def test_a_wait_ends_immediately_after_an_unseen_send(self, work: Probe) -> None:
+        """No send is missed at any moment, and each of several workers may find a message."""
         assert work.lease() == []
         work.put(count=2)
         assert work.backend.wait("work", 60.0)
         assert len(work.lease(1)) == 1
-        assert work.backend.wait("work", 60.0), "one worker was satisfied, and another may have the rest"
+        assert work.backend.wait("work", 60.0), "one worker has its message, and another may take the rest"
         assert len(work.lease(5)) == 1
         assert self._ends(work, 0.0)
 
-    def test_what_is_handed_back_wakes_another(self, work: Probe) -> None:
-        """The worker that handed it back wants no more."""
+    def test_a_released_message_wakes_another_worker(self, work: Probe) -> None:
+        """The worker that released it does not want more."""
         work.put()
         held = work.lease_one()
         assert work.lease() == []
         self._woken(work, lambda: work.settle(Release(), held))
         assert work.lease_one().id == held.id
 
-    def test_the_next_of_a_group_wakes_whoever_waits(self, work: Probe) -> None:
+    def test_the_next_of_a_group_wakes_a_waiting_worker(self, work: Probe) -> None:
         work.put(count=2, group="group")
         self._wakes(work)
 
-    def test_the_next_of_a_tenant_at_its_cap_wakes_whoever_waits(self, work: Probe) -> None:
+    def test_the_next_of_a_tenant_at_its_limit_wakes_a_waiting_worker(self, work: Probe) -> None:
         work.set_limits(concurrency=1)
         work.put(count=2)
         self._wakes(work)
 
     def _wakes(self, work: Probe) -> None:
-        """Settle a message: a worker that has found nothing is woken, and then there is something."""
+        """Settle a message: a worker that found nothing wakes up, and then finds a message."""
         held = work.lease_one()
         assert work.lease() == []
         self._woken(work, lambda: work.ack(held))
@@ -314,15 +314,15 @@ class WakeSuite(BackendSuite):
         assert len(work.lease()) == 1
 
     def _woken(self, work: Probe, by: Callable[[], object]) -> None:
-        """Do something while another thread waits: it is woken."""
+        """Call `by` while another thread waits, and check that it wakes up."""
         with ThreadPoolExecutor(1) as threads:
             waiting = threads.submit(work.backend.wait, "work", 3600.0)
             by()
             assert waiting.result(30.0)
 
-    def test_waiting_for_nothing_ends(self, work: Probe) -> None:
+    def test_a_wait_without_messages_ends(self, work: Probe) -> None:
         assert self._ends(work, 0.01)
 
     def _ends(self, work: Probe, seconds: float) -> bool:
-        """Whether somebody who waits for nothing is told so, though perhaps not the first time."""
+        """Return whether a wait without messages ends, though perhaps not the first time."""
         return any(not work.lease() and not work.backend.wait("work", seconds) for _ in range(STEPS))

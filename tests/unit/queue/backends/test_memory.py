@@ -130,7 +130,7 @@ def test_whoever_waits_is_woken_by_what_others_settle(backend: MemoryBackend, wo
 
 def test_nothing_is_left_of_what_is_gone(work: Probe) -> None:
     """Of messages, groups, keys and leases: a process that runs for long must not grow."""
-    work.change_policy(ttl=50.0, dedupe_for=60.0, spill_above=3, attempts=2)
+    work.change_policy(ttl=50.0, dedupe_for=60.0, spill_above=3, max_attempts=2)
     for tenant in "abc":
         work.put(tenant, 5, ttl=5.0)
         work.put(tenant, 5, group="g", priority=1)

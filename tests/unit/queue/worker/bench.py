@@ -121,8 +121,8 @@ class Faulty:
     def settle(self, settlements: Sequence[Settlement]) -> Sequence[bool]:
         return self._do("settle", lambda: self.backend.settle(settlements))
 
-    def wait(self, queue: str, seconds: float) -> bool:
-        return self._do("wait", lambda: self.backend.wait(queue, seconds))
+    def wait(self, queue: str, timeout: float) -> bool:
+        return self._do("wait", lambda: self.backend.wait(queue, timeout))
 
     def sweep(self, queue: str, before: float | None = None) -> int:
         return self._do("sweep", lambda: self.backend.sweep(queue, before))
@@ -157,10 +157,10 @@ class Bench:
 
     made: ClassVar[list["Bench"]] = []
 
-    def __init__(self, *, lease: float = LEASE, attempts: int = 3, real_time: bool = False, **options: Any) -> None:
+    def __init__(self, *, lease: float = LEASE, max_attempts: int = 3, real_time: bool = False, **options: Any) -> None:
         self.clock = FakeClock()
         self.backend = Faulty(MemoryBackend(None if real_time else self.clock))
-        self.queue = Queue("work", self.backend, policy=QueuePolicy(lease=lease, attempts=attempts))
+        self.queue = Queue("work", self.backend, policy=QueuePolicy(lease=lease, max_attempts=max_attempts))
         self.sink = Kept()
         self.zones = Zones()
         self.worker = Worker(

@@ -111,7 +111,7 @@ def test_a_handler_that_cancels_itself_has_failed() -> None:
 def test_a_handler_that_goes_on_when_it_is_cancelled_leaves_its_place_to_another(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    bench = Bench(concurrency=2, attempts=10)
+    bench = Bench(concurrency=2, max_attempts=10)
     began: Arrivals[bytes] = Arrivals()
     go: Arrivals[asyncio.Event] = Arrivals()
     ended: Arrivals[int] = Arrivals()
@@ -151,11 +151,11 @@ def test_a_handler_that_goes_on_when_it_is_cancelled_leaves_its_place_to_another
     bench.end()
     assert executor.join(PATIENCE)
     assert len(executor._abandoned) == 0
-    assert any("which does not count any more: the handler took longer than 5 s" in it for it in texts(caplog.records))
+    assert any("its result is ignored: the handler took longer than 5 s" in it for it in texts(caplog.records))
 
 
 def test_stubborn_handlers_are_bounded() -> None:
-    bench = Bench(concurrency=1, attempts=10)
+    bench = Bench(concurrency=1, max_attempts=10)
     began: Arrivals[bytes] = Arrivals()
     cancelled: Arrivals[bytes] = Arrivals()
     stop = threading.Event()
@@ -215,7 +215,7 @@ def test_a_handler_that_obeys_is_not_complained_about(caplog: pytest.LogCaptureF
     bench.settle()
     bench.end()
     assert bench.run.executors.join(PATIENCE)
-    assert not any("does not count any more" in text for text in texts(caplog.records))
+    assert not any("its result is ignored" in text for text in texts(caplog.records))
 
 
 def test_nothing_is_begun_that_was_handed_back_before() -> None:
@@ -337,7 +337,7 @@ class TestThreadsThatCannotBeStarted:
         assert len(executor._threads) > 1
 
     def test_a_handler_that_hangs_has_no_successor_until_there_is_a_thread(self) -> None:
-        bench = Bench(concurrency=1, attempts=10)
+        bench = Bench(concurrency=1, max_attempts=10)
         began: Arrivals[bytes] = Arrivals()
         go = threading.Event()
 
@@ -435,7 +435,7 @@ class TestItsOwnLoop:
         bench.work()
         assert bench.sink.endings == ["acked"] * 3
         assert tasks[0].exception() is error
-        assert f"a task that a handler has left behind raised {error!r}; the event loop goes on" in caplog.text
+        assert f"a task that a handler left behind raised {error!r}; the event loop continues" in caplog.text
 
     def test_it_goes_on_when_a_handler_stops_it(self) -> None:
         bench = Bench(concurrency=1)
@@ -485,15 +485,15 @@ class TestItsOwnLoop:
         assert loops[-1] is not loops[0]
         for task in asyncio.all_tasks(loops[0]):  # or asyncio complains about them in the log of some later test
             task._log_destroy_pending = False  # type: ignore[attr-defined]
-        assert "the event loop of its handlers is broken, and ends" in caplog.text
+        assert "the event loop of the handlers failed, and ends" in caplog.text
 
 
 class TestALoopThatIsBlocked:
     @pytest.fixture(autouse=True)
     def at_once(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """Every look is a question, and what is not answered at the next look is silence."""
-        monkeypatch.setattr(loop_crew_module, "ASK_EVERY", 0.0)
-        monkeypatch.setattr(loop_crew_module, "SILENCE", 0.0)
+        monkeypatch.setattr(loop_crew_module, "PROBE_INTERVAL_SECONDS", 0.0)
+        monkeypatch.setattr(loop_crew_module, "BLOCKED_AFTER_SECONDS", 0.0)
 
     def _blocked(self, bench: Bench, **options: float) -> tuple[threading.Event, AsyncExecutor]:
         go = threading.Event()
@@ -514,7 +514,7 @@ class TestALoopThatIsBlocked:
 
     def _wait_until_it_answers(self, executor: AsyncExecutor) -> None:
         until = time.monotonic() + PATIENCE
-        while executor._asked is not None:
+        while executor._probed_at is not None:
             assert time.monotonic() < until, "the loop does not answer"
             time.sleep(0)
 
@@ -530,11 +530,11 @@ class TestALoopThatIsBlocked:
         assert not bench.run.executors.is_stuck  # a handler that takes its time is nothing to end a process for
         told = [record for record in caplog.records if record.name == loop_crew_module.__name__]
         assert texts(told) == [
-            "queue work: something blocks the event loop of its handlers: no messages are taken until it goes on"
+            "queue work: something blocks the event loop of the handlers: no messages are leased until it responds"
         ]
         go.set()
         self._wait_until_it_answers(executor)
-        executor._answered = time.monotonic() + PATIENCE  # it is not asked again, so that this look finds no question
+        executor._answered_at = time.monotonic() + PATIENCE  # no further probe, so that this check finds none
         bench.feed()
         bench.settle()
         assert bench.sink.endings[0] == "acked"
@@ -553,12 +553,12 @@ class TestALoopThatIsBlocked:
         go.set()
         bench.wait_until_unstuck()
         until = time.monotonic() + PATIENCE
-        while executor._unheard:
+        while executor._pending_cancellations:
             assert time.monotonic() < until, "the loop has not heard that the handler was given up"
             time.sleep(0)
 
     def test_one_that_goes_round_is_asked_now_and_then_and_answers(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(loop_crew_module, "SILENCE", PATIENCE)
+        monkeypatch.setattr(loop_crew_module, "BLOCKED_AFTER_SECONDS", PATIENCE)
         bench = Bench()
 
         @bench.queue.handle()
@@ -571,6 +571,6 @@ class TestALoopThatIsBlocked:
         for _ in range(10):
             assert executor.is_responsive()
             self._wait_until_it_answers(executor)
-        monkeypatch.setattr(loop_crew_module, "ASK_EVERY", PATIENCE)
+        monkeypatch.setattr(loop_crew_module, "PROBE_INTERVAL_SECONDS", PATIENCE)
         assert executor.is_responsive()
-        assert executor._asked is None
+        assert executor._probed_at is None

@@ -33,7 +33,7 @@ class Handlers:
 
 @pytest.fixture
 def bench() -> Bench:
-    return Bench(concurrency=4, lease=HOUR, attempts=10)
+    return Bench(concurrency=4, lease=HOUR, max_attempts=10)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_it_waits_for_the_others_and_nothing_is_taken_until_it_has_ended(
     with caplog.at_level(logging.WARNING, "holdfast"):
         bench.feed()
     assert handlers.began.next() == b"suspect"
-    assert [text for text in texts(caplog.records) if "handled alone" in text]
+    assert [text for text in texts(caplog.records) if "in quarantine" in text]
     bench.feed()
     assert leases(bench) == before
     handlers.let_go(b"suspect")

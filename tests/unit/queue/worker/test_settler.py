@@ -20,7 +20,7 @@ class Broken(Exception):
 
 @pytest.fixture
 def bench() -> Bench:
-    return Bench(attempts=2, concurrency=8)
+    return Bench(max_attempts=2, concurrency=8)
 
 
 def _handle_by_body(bench: Bench) -> list[bytes]:
@@ -103,7 +103,7 @@ def test_a_reply_that_was_lost_is_not_a_message_that_was_lost(bench: Bench, capl
     bench.settle()
     assert sorted(bench.sink.endings) == ["acked", "buried", "retried"]
     assert bench.depth() == (0, 0, 1, 1)
-    assert not any("does not count" in text for text in texts(caplog.records))
+    assert not any("were rejected" in text for text in texts(caplog.records))
 
 
 def test_a_stale_result_is_refused_and_told(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
@@ -126,7 +126,7 @@ def test_a_stale_result_is_refused_and_told(bench: Bench, caplog: pytest.LogCapt
     go_on.set()
     bench.settle()
     assert bench.sink.endings == ["acked", "lost"]
-    assert any("what became of 1 messages does not count" in text for text in texts(caplog.records))
+    assert any("1 settlements were rejected" in text for text in texts(caplog.records))
     assert bench.depth() == (0, 0, 0, 0)
 
 
@@ -196,4 +196,4 @@ def test_a_sink_that_raises_harms_nobody(bench: Bench, caplog: pytest.LogCapture
     assert len(seen) == 5
     assert bench.depth() == (0, 0, 0, 0)
     # Ten events were lost, and not every one of them is worth a traceback.
-    assert len([text for text in texts(caplog.records) if "its sink failed" in text]) == 4
+    assert len([text for text in texts(caplog.records) if "the sink raised an error" in text]) == 4

@@ -43,13 +43,13 @@ def test_a_handler_is_told_when_its_lease_cannot_be_kept(caplog: pytest.LogCaptu
     bench.clock.advance(0.2)  # the last sixth of the lease begins: the handler must have ended when it ends
     bench.run.watchdog.step()
     assert handling.is_over
-    with pytest.raises(LeaseLost, match="its lease could not be kept"):
+    with pytest.raises(LeaseLost, match="its lease could not be extended"):
         handling.check()
     assert handling.wait(3600)
     assert bench.sink.endings == ["lost"]
     assert bench.sink.handled[0].seconds == pytest.approx(25.1)
     assert len(bench.run.context.leased) == 0
-    assert "its handler is ended: its lease could not be kept" in texts(caplog.records)[0]
+    assert "ending its handler: its lease could not be extended" in texts(caplog.records)[0]
     stuck.go.set()
     stuck.ended.next()
 
@@ -97,7 +97,7 @@ def test_an_asynchronous_handler_is_cancelled_before_its_lease_ends() -> None:
 
 
 def test_a_handler_that_takes_too_long_has_failed() -> None:
-    bench = Bench(attempts=2)
+    bench = Bench(max_attempts=2)
     stuck = Stuck(bench, timeout=5.0)
     bench.send(b"x")
     bench.feed()
@@ -149,7 +149,7 @@ def test_a_handler_that_hangs_leaves_its_place_to_another() -> None:
 
 
 def test_a_worker_whose_handlers_all_hang_takes_no_more_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    bench = Bench(concurrency=3, attempts=10)
+    bench = Bench(concurrency=3, max_attempts=10)
     stuck = Stuck(bench, timeout=5.0)
     bench.send(*[b"hangs"] * 3)
     bench.feed()
@@ -168,13 +168,13 @@ def test_a_worker_whose_handlers_all_hang_takes_no_more_and_says_so(caplog: pyte
     # asyncio complains whenever the garbage collector finds a task that an earlier test left hanging.
     errors = [it for it in caplog.records if it.levelno == logging.ERROR and it.name.startswith("holdfast")]
     [text] = texts(errors)
-    assert text.startswith("queue work: handlers hang that were given up, and there is no room for more beside them: ")
+    assert text.startswith("queue work: so many handlers hang after they were ended that no more can start: ")
     stuck.go.set()
     for _ in range(3):
         stuck.ended.next()
     bench.wait_until_unstuck()
     bench.run.watchdog.step()
-    assert "handlers that hung have returned" in texts(caplog.records)[-1]
+    assert "hanging handlers have returned" in texts(caplog.records)[-1]
     bench.feed()
     for _ in range(3):
         stuck.began.next()
@@ -183,7 +183,7 @@ def test_a_worker_whose_handlers_all_hang_takes_no_more_and_says_so(caplog: pyte
 
 
 def test_threads_are_bounded_also_when_those_in_the_place_of_others_hang_too() -> None:
-    bench = Bench(concurrency=2, attempts=10)
+    bench = Bench(concurrency=2, max_attempts=10)
     stuck = Stuck(bench, timeout=5.0)
     for _ in range(2):  # the second pair was given to the worker before it knew
         bench.send(b"hangs", b"hangs")

@@ -177,7 +177,7 @@ def test_after_the_grace_handlers_are_told_and_their_messages_handed_back(kind: 
     bench.worker.start()
     began.next()
     bench.worker.stop()
-    assert ended.next() == "the worker stops, and there was no more time"
+    assert ended.next() == "the worker stops, and its grace period is over"
     assert bench.depth() == (1, 0, 0, 0)
     assert bench.sink.endings == ["released"]
     assert bench.sink.handled[0].seconds > 0

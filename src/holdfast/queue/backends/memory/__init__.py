@@ -1,7 +1,7 @@
-"""Messages in the memory of one process: for tests, for trying things out, and for work that may end with the process.
+"""Messages in the memory of one process: for tests, for trials, and for work that may be lost with the process.
 
-May import the queue's rules, which decide here as they do in a database. Whatever changes a message changes its
-counters in the same place, `book.py`; start reading there, or at `backend.py` for the methods.
+May import the queue's rules, which decide here as they do in a database. Every change of a message also changes its
+counters, in `book.py`; start reading there, or at `backend.py` for the methods.
 """
 
 from holdfast._clock import Clock
@@ -13,7 +13,7 @@ __all__ = ["MemoryBackend"]
 
 
 class _MemoryKind:
-    """Queues in the memory of the process that opens them: every opening is a store of its own."""
+    """Queues in the memory of the process that opens them. Every `open` creates a separate store."""
 
     def open(self, url: str, *, clock: Clock | None, timeout: float, max_connections: int) -> MemoryBackend:  # noqa: ARG002
         return MemoryBackend(clock)
@@ -22,7 +22,7 @@ class _MemoryKind:
         return "memory:"
 
     def require_queues(self, url: str, *, timeout: float) -> None:  # noqa: ARG002
-        raise NotFound("there are no queues in memory: what another process has in its memory cannot be reached")
+        raise NotFound("there are no queues in memory: queues in the memory of another process cannot be reached")
 
 
 BACKENDS.register("memory")(_MemoryKind())

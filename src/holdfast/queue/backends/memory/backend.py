@@ -1,4 +1,4 @@
-"""Messages in memory. Start reading here: each method is one step, taken by one thread at a time."""
+"""The backend in memory. Start reading here: one thread at a time runs a method."""
 
 import threading
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ from holdfast.queue.policy import QueuePolicy
 
 
 class MemoryBackend:
-    """See `holdfast.queue.Backend`. What it holds is gone when it is closed, or when the process ends."""
+    """See `holdfast.queue.Backend`. Its messages are lost when it is closed, or when the process ends."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
@@ -82,13 +82,13 @@ class MemoryBackend:
             self._changed.notify_all()
             return [self._settle(one) for one in settlements]
 
-    def wait(self, queue: str, seconds: float) -> bool:
+    def wait(self, queue: str, timeout: float) -> bool:
         with self._changed:
-            return self._changed.wait_for(lambda: not self._is_open or self._has_something(queue), seconds)
+            return self._changed.wait_for(lambda: not self._is_open or self._has_something(queue), timeout)
 
     def sweep(self, queue: str, before: float | None = None) -> int:
         dropped, is_more = 0, True
-        while is_more:  # others have their turn in between
+        while is_more:  # other threads run in between
             with self._changed:
                 book = self._book(queue)
                 due, gone = make_due_ready(book), drop_old(book, before)
@@ -161,13 +161,13 @@ class MemoryBackend:
 
     def _require_open(self) -> None:
         if not self._is_open:
-            raise EngineError("the queues in memory are closed: what they held is gone")
+            raise EngineError("the queues in memory are closed, and their messages are lost")
 
     def _book(self, queue: str) -> Book:
         self._require_open()
         book = self._books.get(queue)
         if book is None:
-            raise NotFound(f"there is no queue {queue}: make it first, by opening it with holdfast.queue.Queue")
+            raise NotFound(f"there is no queue {queue}: create it first, by opening it with holdfast.queue.Queue")
         return book.at_time(self._clock.wall())
 
     def _send(
@@ -185,7 +185,7 @@ class MemoryBackend:
         return True
 
     def _has_something(self, queue: str) -> bool:
-        """Whether a worker that asks now may be given something."""
+        """Return whether a worker that polls now may get a message."""
         book = self._books.get(queue)
         if book is None:
             return False

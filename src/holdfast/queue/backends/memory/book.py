@@ -1,7 +1,7 @@
-"""One queue: its messages by all that they are looked for by, and how many there are of what.
+"""The state of one queue: its messages in every order that is needed, and the counters.
 
-A message is in one place at a time, and every counter changes where it enters or leaves one. Times are whole
-milliseconds since the epoch, as they are in a database, so that sums of seconds end where they should.
+A message is in one `Place` at a time, and counters change only when it enters or leaves one. Times are whole
+milliseconds since the epoch, as in a database, so that sums of seconds are exact.
 """
 
 import secrets
@@ -18,27 +18,27 @@ from holdfast.queue.rules.placement import get_rank
 
 NEVER = 1 << 62
 SECOND = 1000
-"""Milliseconds by which a clock may go back without anything being done about it."""
+"""Milliseconds by which the clock may be set back before planned times are moved."""
 
 
 def milliseconds(seconds: float) -> int:
-    """As times are kept."""
+    """Convert seconds to the milliseconds in which times are stored."""
     return round(seconds * 1000)
 
 
 class Place(Enum):
-    """Where a message is."""
+    """The state of a message."""
 
     NOWHERE = "nowhere"
     READY = "ready"
     LEASED = "leased"
     DELAYED = "delayed"
     PARKED = "parked"
-    """It waits for others of its group."""
+    """It waits for earlier messages of its group."""
 
 
 class Tenant:
-    """What is known of a tenant."""
+    """The counters, buckets and limits of a tenant."""
 
     __slots__ = ("buckets", "dead", "delayed", "id", "leased", "name", "own_limits", "ready", "spilled")
 
@@ -48,17 +48,17 @@ class Tenant:
         self.own_limits: Limits | None = None
         self.ready = self.spilled = self.leased = self.delayed = self.dead = 0
         self.buckets = TenantState()
-        """What it has used of its rates. The counts in it are those of a while ago."""
+        """The tenant's buckets. The counts in it are out of date: use `state`."""
 
     def state(self) -> TenantState:
-        """What rules decide by."""
+        """Return the buckets with the current counts, for the rules."""
         return msgspec.structs.replace(
             self.buckets, ready=self.ready, spilled=self.spilled, leased=self.leased, delayed=self.delayed
         )
 
 
 class Lane:
-    """Messages that are handed out one after the other."""
+    """A lane with its waiting messages."""
 
     __slots__ = ("dead", "delayed", "leased", "number", "rank", "serial", "turn", "waiting")
 
@@ -66,20 +66,20 @@ class Lane:
         self.number = number
         self.rank = get_rank(number)
         self.serial = serial
-        """Which of several lanes with the same turn comes first."""
+        """The order of lanes with the same turn."""
         self.turn = 0
-        """When it had its last turn; or, if that is yet to come, when it has its next."""
+        """When the lane was last served or, if that is in the future, when it may be served next."""
         self.leased = self.delayed = self.dead = 0
         self.waiting: Ordered[Message] = Ordered()
 
     @property
     def is_spill(self) -> bool:
-        """Whether it is for the excess of one tenant."""
+        """Whether this is the overflow lane of one tenant."""
         return self.number < 0
 
 
 class Group:
-    """Messages of which one is handled at a time, in the order of their ids."""
+    """Messages that are handled one at a time, in the order of their ids."""
 
     __slots__ = ("members", "name", "tenant")
 
@@ -90,7 +90,7 @@ class Group:
 
 
 class Publication:
-    """One message of a topic, of which every subscriber has a copy."""
+    """One message of a topic. Every subscriber has a copy."""
 
     __slots__ = ("is_attempted",)
 
@@ -99,7 +99,7 @@ class Publication:
 
 
 class Message:
-    """A message. What it is looked for by changes only while it is nowhere."""
+    """A message. The keys by which it is ordered change only while it is in no place."""
 
     __slots__ = (
         *("at", "body", "book", "deadline", "expires", "group", "id", "lane", "place"),
@@ -116,24 +116,24 @@ class Message:
         self.body = body
         self.place = Place.NOWHERE
         self.until = 0
-        """When it is ready again, while it is leased or delayed."""
+        """When it becomes ready, while it is leased or delayed."""
         self.tries = 0
         self.returned = 0
         """Deliveries that do not count as attempts."""
         self.deaths = 0
-        """Deliveries whose workers were not heard of again."""
+        """Leases that expired without settlement."""
         self.sent: int | None = None
         """When it was first ready, if it has been delayed since."""
         self.group: Group | None = None
         self.trace: bytes | None = None
         self.deadline: float | None = None
         self.expires: int | None = None
-        """When it is worth nothing any more; None: after the queue's ttl."""
+        """When its own ttl ends, or None if the queue's ttl applies."""
         self.publication: Publication | None = None
 
     @property
     def age_from(self) -> int:
-        """When it was sent, or was due for the first time."""
+        """When it was sent, or first became due."""
         return self.at if self.sent is None else self.sent
 
 
@@ -146,7 +146,7 @@ class Dead(msgspec.Struct, frozen=True):
 
 
 class Book:
-    """A queue. Not thread-safe."""
+    """The state of a queue. Not thread-safe."""
 
     def __init__(self, name: str, policy: QueuePolicy, messages: dict[int, Message]) -> None:
         self.name = name
@@ -155,36 +155,36 @@ class Book:
         self.now = 0.0
         self.at = 0
         self.messages = messages
-        """Those of all queues that are not dead, by id."""
+        """The messages of all queues that are not dead, by id."""
         self.topics: set[str] = set()
         self.tenants: dict[str, Tenant] = {}
         self.busy: dict[str, Tenant] = {}
-        """Those with messages that wait."""
+        """Tenants with waiting messages."""
         self.lanes: dict[int, Lane] = {}
         self.ranks: list[Ordered[Lane]] = [Ordered() for _ in range(2 * PRIORITY_LEVELS)]
-        """Lanes in which messages wait, by when they had their turn."""
+        """Lanes with waiting messages by rank, ordered by turn."""
         self.held: Ordered[Message] = Ordered()
-        """Messages that are leased or delayed, by until when."""
+        """Leased and delayed messages, ordered by `until`."""
         self.parked: Ordered[Message] = Ordered()
-        """Messages that wait for others of their group, by when they were sent."""
+        """Messages that wait for earlier ones of their group, ordered by `at`."""
         self.resent: Ordered[Message] = Ordered()
-        """Messages that are not as old as they seem to be, by when they were sent."""
+        """Messages that were delayed after they were sent, ordered by when they were sent."""
         self.mortal: Ordered[Message] = Ordered()
-        """Messages with a ttl of their own, by when it ends."""
+        """Messages with their own ttl, ordered by when it ends."""
         self.groups: dict[tuple[int, str], Group] = {}
         self.dead: Ordered[Dead] = Ordered()
         self.keys = Keys()
         self._serial = 0
 
     def at_time(self, now: float) -> "Book":
-        """The same, for a step that is taken now."""
+        """Set the time of the next operation, and return this book."""
         before, self.now, self.at = self.at, now, milliseconds(now)
         if self.at <= before - SECOND:
             self._move(self.at - before)
         return self
 
     def _move(self, shift: int) -> None:
-        """The clock was set back: what is planned is as far away as it was."""
+        """Move planned times after the clock was set back, so that they are as far away as before."""
         for message in list(self.held.between(0, NEVER)):
             self.held.remove(message.until, message.id)
             message.until += shift
@@ -203,25 +203,25 @@ class Book:
     # Tenants, lanes and groups
 
     def tenant(self, name: str) -> Tenant:
-        """A tenant, who is made if need be."""
+        """Return a tenant. Create it if necessary."""
         found = self.tenants.get(name)
         if found is None:
             found = self.tenants[name] = Tenant(len(self.tenants) + 1, name)
         return found
 
     def limits(self, tenant: Tenant) -> Limits:
-        """What a tenant may do."""
+        """Return the limits that apply to a tenant."""
         return self.policy.limits if tenant.own_limits is None else tenant.own_limits
 
     def lane(self, number: int) -> Lane:
-        """A lane, which is made if need be."""
+        """Return a lane. Create it if necessary."""
         found = self.lanes.get(number)
         if found is None:
             found = self.lanes[number] = Lane(number, self._next_serial())
         return found
 
     def turn(self, lane: Lane, at: int) -> None:
-        """A lane has had its turn, or is not to have one before a time."""
+        """Set when a lane was served, or before which time it must not be."""
         if lane.waiting:
             self.ranks[lane.rank].remove(lane.turn, lane.serial)
         lane.turn, lane.serial = at, self._next_serial()
@@ -229,20 +229,20 @@ class Book:
             self.ranks[lane.rank].add(lane.turn, lane.serial, lane)
 
     def group(self, tenant: Tenant, name: str) -> Group:
-        """A group of a tenant, which is made if need be."""
+        """Return a group of a tenant. Create it if necessary."""
         return self.groups.setdefault((tenant.id, name), Group(tenant, name))
 
     # Messages
 
     def expires_at(self, message: Message) -> int:
-        """When a message is worth nothing any more."""
+        """Return when the ttl of a message ends."""
         if message.expires is not None:
             return message.expires
         ttl = self.policy.ttl
         return NEVER if ttl is None else message.age_from + milliseconds(ttl)
 
     def keep(self, message: Message) -> None:
-        """Take in a message: it is ready, or delayed until it is due, or has to wait for others of its group."""
+        """Store a new message as ready, as delayed, or as parked behind earlier ones of its group."""
         self.messages[message.id] = message
         if message.expires is not None:
             self.mortal.add(message.expires, message.id, message)
@@ -258,7 +258,7 @@ class Book:
             self.enter(message, Place.PARKED)
 
     def forget(self, message: Message) -> None:
-        """Let go of a message; the next of its group may have its turn, unless it was not this one's."""
+        """Delete a message. The next of its group may be handled, unless the deleted one was parked."""
         had_turn = message.place is not Place.PARKED
         self.leave(message)
         del self.messages[message.id]
@@ -278,14 +278,14 @@ class Book:
             self._begin(following)
 
     def bury(self, message: Message, why: Bury) -> None:
-        """Put a message among the dead."""
+        """Move a message to the dead letters."""
         self.forget(message)
         message.lane.dead += 1
         message.tenant.dead += 1
         self.dead.add(message.id, 0, Dead(message, self.at, why))
 
     def delay(self, message: Message, until: int) -> None:
-        """Let a message that is leased be ready at another time. It is not old then, but its age counts on."""
+        """Make a leased message ready at a later time. It is fresh then, but its age counts from when it was sent."""
         self.leave(message)
         if message.sent is None:
             message.sent = message.at
@@ -294,7 +294,7 @@ class Book:
         self.enter(message, Place.DELAYED, until)
 
     def enter(self, message: Message, place: Place, until: int = 0) -> None:
-        """Put a message that is nowhere into a place."""
+        """Put a message that is in no place into one."""
         lane, tenant = message.lane, message.tenant
         message.place, message.until = place, until
         match place:
@@ -319,7 +319,7 @@ class Book:
                 tenant.delayed += 1
 
     def leave(self, message: Message) -> None:
-        """Take a message out of the place where it is."""
+        """Take a message out of its place."""
         lane, tenant = message.lane, message.tenant
         match message.place:
             case Place.READY:

@@ -1,4 +1,4 @@
-"""Dead letters: looking at them, and putting them back."""
+"""Read and redrive dead letters."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -10,12 +10,12 @@ from holdfast.queue.rules.placement import get_priority
 
 
 def dead(book: Book, query: DeadLetterQuery) -> list[DeadLetter]:
-    """The dead letters that a query means."""
+    """Return the dead letters that match a query."""
     return [_letter(book, found) for found in _find(book, query)]
 
 
 def redrive(book: Book, query: DeadLetterQuery, *, discard: bool) -> int:
-    """Put them back where they were, as if they had just been sent, or forget them; how many."""
+    """Redrive dead letters that match a query, as if they had just been sent, or delete them. Return their number."""
     found = list(_find(book, query))
     for one in found:
         message = one.message
@@ -28,7 +28,7 @@ def redrive(book: Book, query: DeadLetterQuery, *, discard: bool) -> int:
 
 
 def _begin_anew(book: Book, message: Message) -> None:
-    """It is fresh again and lives as long as a new one, and its attempts count anew."""
+    """Store a message as if it were new: fresh, with the queue's ttl, and with no attempts counted."""
     message.sent, message.at = message.age_from, book.at
     message.returned = message.tries
     message.deaths = 0

@@ -1,4 +1,4 @@
-"""What is due: delays that have passed, leases that have ended, messages that are too old."""
+"""Process what is due: end delays and leases, and drop messages that are too old."""
 
 from collections.abc import Iterator, Sequence
 from itertools import chain, islice
@@ -9,11 +9,11 @@ from holdfast.queue.message import Bury
 from holdfast.queue.rules.disposition import compute_redelivery_delay, decide_before_attempt
 
 AT_ONCE = 1000
-"""Messages that are seen to in one step: nobody should wait for a million."""
+"""Messages that are processed under one lock, so that others do not wait for a million."""
 
 
 class Due(NamedTuple):
-    """Messages that were seen to, and how many became what."""
+    """The processed messages, and how many of them had which result."""
 
     messages: Sequence[Message]
     redelivered: int
@@ -22,13 +22,13 @@ class Due(NamedTuple):
 
 
 def make_due_ready(book: Book) -> Due:
-    """Make ready what was delayed until now, and what was leased until now and is not given up."""
+    """Make messages ready whose delay is over or whose lease has expired, unless they are buried or dropped."""
     redelivered = buried = dropped = 0
     messages = list(islice(book.held.between(0, book.at), AT_ONCE))
     for message in messages:
         if message.place is Place.LEASED:
             attempts, expires = message.tries - message.returned, book.expires_at(message) / 1000
-            end = decide_before_attempt(attempts, book.policy.attempts, expires, book.now)
+            end = decide_before_attempt(attempts, book.policy.max_attempts, expires, book.now)
             if isinstance(end, Bury):
                 book.bury(message, end)
                 buried += 1
@@ -50,7 +50,7 @@ def make_due_ready(book: Book) -> Due:
 
 
 def drop_old(book: Book, before: float | None) -> int:
-    """Drop what nobody holds and was sent before a time, or has expired; how many."""
+    """Drop messages that are not leased and that were sent before a time or have expired. Return their number."""
     edge = -1 if before is None else milliseconds(before)
     found = {message.id: message for message in islice(_old(book, edge), AT_ONCE)}
     for message in found.values():
@@ -59,7 +59,7 @@ def drop_old(book: Book, before: float | None) -> int:
 
 
 def _old(book: Book, edge: int) -> Iterator[Message]:
-    """Those that are to be dropped, some perhaps twice."""
+    """Yield the messages to drop, some perhaps twice."""
     ttl = book.policy.ttl
     limit = edge - 1 if ttl is None else max(edge - 1, book.at - milliseconds(ttl))
     sources = [book.mortal.between(0, book.at)]

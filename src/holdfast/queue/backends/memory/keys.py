@@ -1,4 +1,4 @@
-"""Deduplication keys, each for a while. Pure."""
+"""Deduplication keys, each stored for a limited time. Pure."""
 
 from typing import NamedTuple
 
@@ -6,7 +6,7 @@ from holdfast.queue.backends.memory.ordered import Ordered
 
 
 class Known(NamedTuple):
-    """The message that came with a key."""
+    """The message that was sent with a key."""
 
     message: int
     lane: int
@@ -24,22 +24,22 @@ class Keys:
         return len(self._known)
 
     def find(self, tenant: int, key: str) -> Known | None:
-        """The message that came with a key; None: there is none, or it was too long ago."""
+        """Return the message that was sent with a key, or None if there is none or the key has expired."""
         return self._known.get((tenant, key))
 
     def keep(self, tenant: int, key: str, known: Known) -> None:
-        """Remember a key that is not known."""
+        """Store a key that is not stored yet."""
         self._known[tenant, key] = known
         self._ends.add(known.expires, known.message, (tenant, key))
 
     def end_by(self, latest: int) -> None:
-        """Remember none for longer than until then."""
+        """Shorten the time of all keys to end at `latest` or before."""
         for key, known in [item for item in self._known.items() if item[1].expires > latest]:
             self._ends.remove(known.expires, known.message)
             self.keep(*key, known._replace(expires=latest))
 
     def forget(self, now: int) -> None:
-        """Forget those whose time is over."""
+        """Delete expired keys."""
         for key in list(self._ends.between(0, now)):
             gone = self._known.pop(key)
             self._ends.remove(gone.expires, gone.message)

@@ -1,4 +1,4 @@
-"""A message's way out of a queue, into the hands of a worker."""
+"""Lease messages to a worker."""
 
 from itertools import islice
 
@@ -26,7 +26,7 @@ from holdfast.queue.rules.placement import get_priority, spill_lane
 
 
 class Lease:
-    """One worker's request, while it is being fulfilled."""
+    """One lease request in progress."""
 
     def __init__(self, book: Book, want: LeaseRequest) -> None:
         self.book = book
@@ -40,10 +40,10 @@ class Lease:
         self._seen: dict[str, Tenant] = {}
         self._allowed: dict[str, Allowance] = {}
         self._given: dict[str, list[int]] = {}
-        """How many each tenant was given: from lanes that it shares, and of its excess."""
+        """Messages leased now by tenant: those from shared lanes, and spilled ones."""
 
     def run(self) -> LeaseResult:
-        """Fulfil it."""
+        """Lease the messages, and return the result."""
         book, want = self.book, self.want
         due = make_due_ready(book)
         for message in due.messages:
@@ -54,9 +54,9 @@ class Lease:
             left = turn.wanted
             for source in turn.sources:
                 left -= self._take(source, left)
-        self._take_in_order()  # what a share was kept for, and was not there
+        self._take_in_order()  # the unused part of the shares
         dropped = 0
-        while self._dropped > dropped:  # and who waited behind those of its group that were too old
+        while self._dropped > dropped:  # and messages behind dropped ones of their group
             dropped = self._dropped
             self._find_lanes()
             self._take_in_order()
@@ -90,7 +90,7 @@ class Lease:
             self._take(source, self.want.count - len(self._deliveries))
 
     def _take(self, source: Source, wanted: int) -> int:
-        """Take so many messages from the lanes of a source; how many there were."""
+        """Lease up to `wanted` messages from the lanes of a source. Return their number."""
         taken, lanes = 0, self._lanes.get(source.rank, [])
         while lanes and taken < wanted:
             each = compute_quota(wanted - taken, len(lanes), source.age)
@@ -107,7 +107,7 @@ class Lease:
         return taken
 
     def _serve(self, lane: Lane, messages: list[Message]) -> tuple[int, bool]:
-        """Hand out what may be, move what may not be out of the way; how many, and whether to ask the lane again."""
+        """Lease allowed messages, and spill the others. Return the number leased, and whether to ask the lane again."""
         taken = 0
         for message in messages:
             if self.book.expires_at(message) <= self.book.at:
@@ -163,7 +163,7 @@ class Lease:
         )
 
     def _move_aside(self, message: Message) -> None:
-        """Move what a tenant may not have now out of the way of others."""
+        """Spill a message that its tenant may not have now."""
         book = self.book
         book.leave(message)
         message.lane = book.lane(spill_lane(message.tenant.id, get_priority(message.lane.number)))
@@ -172,7 +172,7 @@ class Lease:
         self._in_vain += 1
 
     def _count(self) -> None:
-        """Count what was handed out against the rates of those who had it; who may have no more is left alone."""
+        """Count leased messages against their tenants' rates, and postpone the lanes of tenants at their limits."""
         book = self.book
         for name, (shared, spilled) in self._given.items():
             tenant = book.tenants[name]
@@ -187,6 +187,6 @@ class Lease:
                         book.turn(lane, max(book.at + 1, next_check_at))
 
     def _next_due(self) -> float | None:
-        """Seconds until there may be more: at once, if there is more than was looked at."""
+        """Return the seconds until more may be ready: 0 if there is more than was examined; None if unknown."""
         found = [self.book.held.first(), *(lanes.first() for lanes in self.book.ranks)]
         return min((max(0.0, at / 1000 - self.book.now) for at in found if at is not None), default=None)

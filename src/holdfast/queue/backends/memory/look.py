@@ -1,4 +1,4 @@
-"""How deep a queue is, without counting a single message."""
+"""Inspect a queue by its counters, without counting messages."""
 
 from collections.abc import Sequence
 from heapq import nlargest
@@ -7,11 +7,11 @@ from holdfast.queue.backend import LaneDepth, MessageInfo, MessageState, QueueSn
 from holdfast.queue.backends.memory.book import Book, Lane, Message, Place, Tenant
 
 LANES = 2048
-"""Most lanes that are listed: of more, the deepest."""
+"""Maximum lanes that are listed: the deepest ones."""
 
 
 def look(book: Book, tenants: Sequence[str], top: int, messages: Sequence[int], *, lanes: bool) -> QueueSnapshot:
-    """The queue as it is."""
+    """Return the state of the queue."""
     filled = [_lane(lane) for lane in book.lanes.values() if lanes and _is_filled(lane)]
     listed = nlargest(LANES, filled, key=lambda lane: (lane.ready, -lane.lane))
     found = nlargest(top, book.busy.values(), key=lambda tenant: (tenant.ready, -tenant.id))
@@ -65,7 +65,7 @@ def _state(book: Book, number: int) -> MessageInfo | None:
         return None
     if message.place is Place.PARKED:
         return _described(message, MessageState.DELAYED)
-    if message.until <= book.at:  # what is due waits, also if nobody has come by since
+    if message.until <= book.at:  # due messages count as waiting, even if no worker has polled since
         return _described(message, MessageState.WAITING)
     return _described(
         message, MessageState.LEASED if message.place is Place.LEASED else MessageState.DELAYED, message.until / 1000

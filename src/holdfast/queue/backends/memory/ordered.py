@@ -1,4 +1,4 @@
-"""What is kept in the order of its numbers, where things come and go at every place. Pure."""
+"""A collection that is ordered by two numbers, with fast changes at every position. Pure."""
 
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterator
@@ -6,14 +6,14 @@ from typing import Generic, TypeAlias, TypeVar
 
 Kept = TypeVar("Kept")
 Entry: TypeAlias = tuple[int, int, Kept]
-"""By what it is ordered, which of several of the same comes first, and the thing itself."""
+"""The order key, the tie-breaker, and the value."""
 
 CHUNK = 512
-"""Entries that stand together: to add or remove one moves at most twice as many, however many there are."""
+"""Entries per chunk: adding or removing one moves at most twice as many, whatever the size of the collection."""
 
 
 class Ordered(Generic[Kept]):
-    """Things by two numbers, which no two of them have both in common. Not thread-safe."""
+    """Values ordered by two numbers. Each pair of numbers is unique. Not thread-safe."""
 
     __slots__ = ("_chunks", "_count")
 
@@ -25,7 +25,7 @@ class Ordered(Generic[Kept]):
         return self._count
 
     def add(self, first: int, second: int, kept: Kept) -> None:
-        """Keep a thing."""
+        """Add a value."""
         entry = (first, second, kept)
         self._count += 1
         if not self._chunks:
@@ -41,7 +41,7 @@ class Ordered(Generic[Kept]):
             self._chunks[place : place + 1] = [chunk[:CHUNK], chunk[CHUNK:]]
 
     def remove(self, first: int, second: int) -> None:
-        """Forget the thing with these numbers, which must be there."""
+        """Remove the value with these numbers, which must exist."""
         place = self._place((first, second))
         chunk = self._chunks[place]
         del chunk[_find(chunk, (first, second))]
@@ -50,18 +50,18 @@ class Ordered(Generic[Kept]):
             del self._chunks[place]
 
     def between(self, least: int, most: int) -> Iterator[Kept]:
-        """Those whose first number is within these. Nothing may be added or removed before it ends."""
+        """Yield the values whose first number is in the range. Do not change the collection meanwhile."""
         for _, _, kept in self._entries(least, most):
             yield kept
 
     def first(self, least: int = 0) -> int | None:
-        """The lowest first number that is not below `least`; None: there is none."""
+        """Return the lowest first number that is not below `least`, or None."""
         for first, _, _ in self._entries(least, None):
             return first
         return None
 
     def last(self) -> int | None:
-        """The highest first number; None: there is nothing."""
+        """Return the highest first number, or None if the collection is empty."""
         return self._chunks[-1][-1][0] if self._chunks else None
 
     def _entries(self, least: int, most: int | None) -> Iterator[Entry[Kept]]:
@@ -78,9 +78,9 @@ class Ordered(Generic[Kept]):
             place, begin = place + 1, 0
 
     def _place(self, numbers: tuple[int, ...]) -> int:
-        """The chunk in which an entry with these numbers stands, or would."""
+        """Return the index of the chunk for an entry with these numbers."""
         chunks = self._chunks
-        if numbers >= chunks[-1][0][:2]:  # most are added at the end
+        if numbers >= chunks[-1][0][:2]:  # the usual case: add at the end
             return len(chunks) - 1
         return max(0, bisect_right(chunks, numbers, key=_begin) - 1)
 

@@ -1,4 +1,4 @@
-"""A message's way into a queue."""
+"""Store messages that are sent to a queue."""
 
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -12,7 +12,7 @@ from holdfast.queue.rules.placement import EMPTY_LANE, LaneLoad, LanePlacement, 
 
 
 class Send:
-    """Messages on their way into one queue, all in one step."""
+    """Messages that are stored in one queue together."""
 
     def __init__(self, book: Book, messages: Sequence[OutgoingMessage], ids: Iterator[int]) -> None:
         self.book = book
@@ -21,7 +21,7 @@ class Send:
         self._placing = LanePlacement({})
 
     def run(self, publications: Sequence[Publication | None] = ()) -> list[SentMessage | RefusedMessage]:
-        """Keep them; what became of each."""
+        """Store the messages, and return a result for each."""
         self.book.keys.forget(self.book.at)
         results: dict[int, SentMessage | RefusedMessage] = {}
         twins: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""What becomes of messages that workers hold."""
+"""Settle leased messages."""
 
 from holdfast.queue.backends.memory.book import Book, Message, Place, milliseconds
 from holdfast.queue.message import PRIORITY_LEVELS, Bury, Disposition, ExtendLease, Release, RetryLater
@@ -6,7 +6,7 @@ from holdfast.queue.rules.placement import spill_lane
 
 
 def settle(book: Book, message: Message, disposition: Disposition) -> None:
-    """Do what a worker says about a message that it holds."""
+    """Apply the disposition of a leased message."""
     match disposition:
         case ExtendLease(seconds):
             book.leave(message)
@@ -28,7 +28,7 @@ def settle(book: Book, message: Message, disposition: Disposition) -> None:
 
 
 def _wake(book: Book, tenant: int) -> None:
-    """A tenant that had as many messages in work as it may can have more now."""
+    """Serve the overflow lanes of a tenant again that had been at its concurrency limit."""
     for priority in range(PRIORITY_LEVELS):
         lane = book.lanes.get(spill_lane(tenant, priority))
         if lane is not None and lane.turn > book.at:

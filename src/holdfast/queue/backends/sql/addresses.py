@@ -73,16 +73,16 @@ def _file_of(url: str) -> Path:
 
 
 def require_queues_in_file(path: Path) -> None:
-    """Raise NotFound if a SQLite file has no queues. It is left as it is, whoever it belongs to.
+    """Raise NotFound if a SQLite file has no queues. The file is not changed, whatever application it belongs to.
 
-    What cannot be read is left to the engine, which says better what is wrong with it.
+    An unreadable file is left to the engine, which reports the cause better.
     """
-    # Python's own library, and not the engine, which gives a write-ahead log to every file that it opens. The two must
-    # not have one file open at once: what one closes, the other has no locks on any more.
+    # Python's own library and not the engine, which creates a write-ahead log for every file that it opens. Both must
+    # not have the same file open at the same time: when one closes it, the other loses its locks.
     # https://sqlite.org/howtocorrupt.html#_multiple_copies_of_sqlite_linked_into_the_same_application
     import sqlite3
 
-    # Nobody writes to queues without a log beside the file; to look there as a reader would leave an empty one behind.
+    # Writers always have a log beside the file. Without one, open it as immutable, so that no empty log is left behind.
     how = "mode=ro" if path.with_name(f"{path.name}-wal").exists() else "mode=ro&immutable=1"
     try:
         with closing(sqlite3.connect(f"file:{quote(str(path.absolute()))}?{how}", uri=True)) as connection:
@@ -94,7 +94,7 @@ def require_queues_in_file(path: Path) -> None:
 
 
 def has_tables(database: Database) -> bool:
-    """Return whether a PostgreSQL database has the tables of queues, without making them."""
+    """Return whether a PostgreSQL database has the tables of queues. Does not create them."""
     return database.read(lambda transaction: transaction.execute(_IN_POSTGRES, (TABLE,))) == [(True,)]
 
 

@@ -1,4 +1,4 @@
-"""Messages in a database. Start reading here: each method is one transaction, and has a module of its own."""
+"""The backend in a database. Start reading here: each method is one transaction, implemented in its own module."""
 
 from collections.abc import Callable, Sequence
 from typing import Self, TypeVar
@@ -51,8 +51,8 @@ from holdfast.queue.message import (
 from holdfast.queue.policy import QueuePolicy
 
 LOOKS = 10
-"""How often a lease looks again, when all that it found was too old or had to be buried; and a sweep, when it found
-nothing to forget."""
+"""Maximum repetitions of a lease that found only messages to drop or bury, and of a sweep that found nothing to
+delete."""
 _NAMES = "select name from holdfast_queue"
 Result = TypeVar("Result")
 
@@ -60,7 +60,7 @@ Result = TypeVar("Result")
 class SqlBackend:
     """See `holdfast.queue.Backend`. Closes the database that it was given.
 
-    Without a clock it goes by the time of the server, where there is one, so that machines need not agree on theirs.
+    Without a clock it uses the time of the server, if there is one, so that the clocks of machines need not agree.
     """
 
     def __init__(self, database: Database, clock: Clock | None = None) -> None:
@@ -71,7 +71,7 @@ class SqlBackend:
         self._clock = clock
         database.migrate(SUBSYSTEM, migrations(database.dialect))
         self._publication = 0
-        """After which one the next sweep goes on to look for those that nobody needs."""
+        """The publication after which the next sweep continues to look for unused ones."""
         self._bell = self._make_bell()
         self._single = Single(database, self._dialect, clock)
 
@@ -105,7 +105,7 @@ class SqlBackend:
             leased = self._write(request.queue, lambda step: Lease(step, request).run(), due=True).leased()
             total = _together(total, leased)
             if leased.deliveries or not (leased.dropped or leased.buried):
-                break  # else what follows in a group, or lies behind what was dropped, may be had now
+                break  # otherwise messages behind the dropped ones, or the next of their groups, may be ready now
         if len(total.deliveries) < request.count:
             self._bell.mark(request.queue, heard)
         return total
@@ -121,8 +121,8 @@ class SqlBackend:
         self._bell.ring(settled.filled)
         return settled.were_held
 
-    def wait(self, queue: str, seconds: float) -> bool:
-        return self._bell.wait(queue, seconds)
+    def wait(self, queue: str, timeout: float) -> bool:
+        return self._bell.wait(queue, timeout)
 
     def sweep(self, queue: str, before: float | None = None) -> int:
         total = self._repeat(queue, lambda step: Due(step).run())
@@ -186,7 +186,7 @@ class SqlBackend:
 
         if isinstance(self._database, SqliteDatabase):
             return SqliteBell(self._database.change_counter(), self._has_something)
-        from holdfast.engines.postgres import PostgresDatabase  # not for those who have no use for its driver
+        from holdfast.engines.postgres import PostgresDatabase  # here, because SQLite needs no PostgreSQL driver
 
         assert isinstance(self._database, PostgresDatabase)
         return PostgresBell(self._database.open_listener(CHANNEL))
@@ -212,7 +212,7 @@ class SqlBackend:
         return self._database.read(lambda transaction: work(self._step(transaction, queue, is_read=True)))
 
     def _repeat(self, queue: str, work: Callable[[Step], tuple[int, bool]]) -> int:
-        """In as many steps as it takes, so that nobody waits long for it."""
+        """Repeat `work` in separate transactions until nothing is left, so that others need not wait long."""
         total, is_more = 0, True
         while is_more:
             count, is_more = self._write(queue, work, due=True)
@@ -220,7 +220,7 @@ class SqlBackend:
         return total
 
     def _clean(self, queue: str) -> None:
-        """Forget what nobody needs: each in transactions of its own, which wait for nobody."""
+        """Delete unused keys and publications, in separate short transactions."""
         self._write(queue, mend_turns)
         while self._write(queue, lambda step: keys.forget(step.transaction, step.dialect, step.at)):
             pass

@@ -1,44 +1,44 @@
-"""Waking workers: a message must not wait until somebody happens to look."""
+"""Wake workers when messages are sent, so that messages do not wait for the next poll."""
 
 import threading
 import time
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol
 
-if TYPE_CHECKING:  # each brings a driver along
+if TYPE_CHECKING:  # each imports a driver
     from holdfast.engines.postgres.connection import NotificationListener
     from holdfast.engines.sqlite.connection import ChangeCounter
 
 GLANCES = ((0.1, 0.0005), (2.0, 0.002), (60.0, 0.01))
-"""Seconds between looks at a SQLite file, up to so many seconds after the last that was not in vain."""
+"""Poll intervals for a SQLite file: (up to this many seconds after the last message was found, interval in seconds)."""
 SLOWEST_GLANCE = 0.02
 DEAF_SECONDS = 0.5
-"""Between looks, while nobody can tell whether there is something new."""
+"""Seconds between polls while notifications cannot be received."""
 HEAR_SECONDS = 0.2
-"""For how long the listener listens before it looks whether it is still wanted."""
+"""Seconds that the listener waits for notifications before it checks whether it must stop."""
 
 
 class Bell(Protocol):
-    """Tells workers that there may be something."""
+    """Notifies workers that a queue may have messages."""
 
     def heard(self, queue: str) -> object:
-        """Up to where a worker has heard that is about to look into the queue: what comes from now on is new to it."""
+        """Return the current position of the notifications, for a worker that is about to poll. Later ones are new."""
 
     def mark(self, queue: str, heard: object) -> None:
-        """A worker that had heard so much has looked, and has left nothing behind."""
+        """Record that a worker has polled at position `heard` and left nothing behind."""
 
     def ring(self, queues: Iterable[str]) -> None:
-        """Something was sent to these queues, by this process."""
+        """Notify workers: this process has sent messages to these queues."""
 
     def wait(self, queue: str, seconds: float) -> bool:
-        """Block until there may be something since the mark, or for so long."""
+        """Block until there may be messages since the mark, at most `seconds`. Return whether there may be."""
 
     def close(self) -> None:
-        """Let go of everything, and of those who wait."""
+        """Release all resources, and end all waits."""
 
 
 class _Rings:
-    """How often each queue's bell was rung in this process, and up to where its workers have looked."""
+    """Counts the notifications of each queue in this process, and up to which its workers have polled."""
 
     def __init__(self) -> None:
         self.changed = threading.Condition()
@@ -61,7 +61,7 @@ class _Rings:
             self.changed.notify_all()
 
     def wait(self, queue: str, seconds: float) -> bool:
-        """Until it was rung since the mark, or for so long."""
+        """Block until the queue is notified after the mark, at most `seconds`. Return whether it was."""
         with self.changed:
             return self.changed.wait_for(lambda: self._is_new(queue), seconds)
 
@@ -75,7 +75,7 @@ class _Rings:
 
 
 class SqliteBell:
-    """Processes that share a file see when others have committed; `has_something` says whether it concerns a queue."""
+    """Polls the change counter of a shared file; `has_something` tells whether a change concerns a queue."""
 
     def __init__(self, counter: "ChangeCounter", has_something: Callable[[str], bool]) -> None:
         self._counter = counter
@@ -97,7 +97,7 @@ class SqliteBell:
 
     def wait(self, queue: str, seconds: float) -> bool:
         began = time.monotonic()
-        told = self._told.setdefault(queue, began)  # also by calls before this one: whoever waits calls often
+        told = self._told.setdefault(queue, began)  # kept across calls, as a waiting worker calls often
         known = self._versions.get(queue)
         while True:
             version = self._counter.read()
@@ -124,7 +124,7 @@ def _glance(waited: float) -> float:
 
 
 class PostgresBell:
-    """A thread of this process listens for all its workers, from the first time that one waits."""
+    """Listens in one thread for all workers of this process, from the first wait on."""
 
     def __init__(self, listener: "NotificationListener") -> None:
         self._listener = listener
@@ -162,7 +162,7 @@ class PostgresBell:
             if heard is not None:
                 self._rings.ring(heard)
                 continue
-            # It was not listening: there may be something in any of them.
+            # It was not listening: any queue may have messages.
             with self._rings.changed:
                 queues = list(self._queues)
             self._rings.ring(queues)

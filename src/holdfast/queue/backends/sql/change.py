@@ -1,4 +1,4 @@
-"""Making queues, and changing how they treat their tenants."""
+"""Create queues, and change their policies, limits and subscriptions."""
 
 import secrets
 
@@ -18,12 +18,12 @@ _UNSUBSCRIBE = "delete from holdfast_queue_subscription where topic = $1 and que
 
 
 def make(transaction: Transaction, queue: str, policy: QueuePolicy) -> bool:
-    """See to it that there is such a queue; whether there was none before."""
+    """Create a queue if it does not exist. Return whether it was created."""
     return bool(transaction.execute(_MAKE, (queue, secrets.randbits(62) | 1, msgspec.json.encode(policy))))
 
 
 def change(step: Step, wanted: QueueChange) -> QueuePolicy:
-    """Change what is to be changed; the policy that holds from now on."""
+    """Apply a change, and return the policy from now on."""
     execute = step.transaction.execute
     if wanted.policy is not None:
         execute(_POLICY, (msgspec.json.encode(wanted.policy), step.queue))
@@ -44,5 +44,5 @@ def _limit(step: Step, wanted: QueueChange) -> None:
         for name, limits in wanted.limits.items()
     ]
     step.transaction.execute_many(_LIMITS, rows)
-    wake_spilled(step, step.tenants)  # they may have more now
+    wake_spilled(step, step.tenants)  # their limits may allow more now
     step.save()

@@ -1,4 +1,4 @@
-"""Dead letters: looking at them, and putting them back."""
+"""Read and redrive dead letters."""
 
 from typing import Any
 
@@ -28,14 +28,14 @@ _FORGET = "delete from holdfast_queue_dead where id {ids}"
 
 
 def dead(step: Step, query: DeadLetterQuery) -> list[DeadLetter]:
-    """The dead letters that a query means."""
+    """Return the dead letters that match a query."""
     rows = _find(step, query, _COLUMNS + _TEXTS)
     names = groups.names_of(step, (row[8] for row in rows))
     return [_letter(step, row, names) for row in rows]
 
 
 def redrive(step: Step, query: DeadLetterQuery, *, discard: bool) -> int:
-    """Put them back where they were, as if they had just been sent, or forget them."""
+    """Redrive dead letters that match a query, as if they had just been sent, or delete them. Return their number."""
     rows = _find(step, query, _COLUMNS, step.dialect.lock("d"))
     if not rows:
         return 0
@@ -65,7 +65,7 @@ def _put_back(step: Step, rows: list[Row]) -> None:
         is_parked = party is not None and party in used
         if party is not None:
             used.add(party)
-        # It is fresh again, its attempts count anew, and old receipts of it are worth nothing.
+        # It is fresh, its attempts count from 1 again, and its old receipts are invalid.
         extra = encode(decode(kept).redriven(tries))
         back.append((PARKED if is_parked else None, step.at, expires, extra, id_))
         if is_parked:
@@ -85,7 +85,7 @@ def _find(step: Step, query: DeadLetterQuery, columns: str, lock: str = "") -> l
         conditions += f" and {condition.format(place=f'${len(parameters)}')}"
 
     if not is_storable(query.tenant or "") or not is_storable(query.reason or ""):
-        return []  # nobody ever had such a name, and nothing such a reason
+        return []  # no stored name or reason can contain such text
     if query.tenant is not None:
         ids = step.transaction.execute(_TENANT, (step.queue, query.tenant))
         if not ids:

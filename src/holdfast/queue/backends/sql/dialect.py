@@ -1,4 +1,4 @@
-"""What the two engines say in different words. PostgreSQL locks rows, and does in one statement what would be many."""
+"""The SQL that differs between the engines. PostgreSQL locks rows, and combines many statements into one."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, Protocol, TypeAlias
@@ -8,7 +8,7 @@ from holdfast.queue.backends.sql.message import NewMessage
 
 
 class TenantChange(NamedTuple):
-    """By how much the counters of a tenant change, and what its buckets are now."""
+    """A change of a tenant's counters, and its new buckets."""
 
     id: int
     ready: int
@@ -17,15 +17,15 @@ class TenantChange(NamedTuple):
     delayed: int
     dead: int
     buckets: "Buckets | None" = None
-    """None: as they were."""
+    """None means unchanged."""
 
 
 Buckets: TypeAlias = tuple[int, int, int, int, int, int]
-"""When each is full again, in the order of the columns."""
+"""When each bucket is full again, in the order of the columns."""
 
 
 class LaneChange(NamedTuple):
-    """By how much the counters of a lane change, and when it has its next turn."""
+    """A change of a lane's counters, and its next turn."""
 
     id: int
     ready: int
@@ -33,13 +33,14 @@ class LaneChange(NamedTuple):
     delayed: int
     dead: int
     turn: int
-    """Below 0: as it was."""
+    """When the lane may be served next; negative if unchanged."""
     newest: int
-    """When what came was sent; below 0, where nothing is locked: nothing that was sent after that time waits there."""
+    """When the newest message was sent. A negative value, used only without locks, is the negated time after which no
+    waiting message was sent."""
 
 
 class Search(NamedTuple):
-    """Where in a lane to look for messages that wait: after one of them, up to a time."""
+    """Where to search a lane for waiting messages: after one of them, up to a time."""
 
     lane: int
     at: int
@@ -47,43 +48,43 @@ class Search(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """Buckets of a tenant, `rate`, `max_rate` and that of backpressure, before it sends a message and after it."""
+    """The buckets of `rate`, `max_rate` and backpressure of a tenant, before and after it sends a message."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]
 
 
 class Decided(NamedTuple):
-    """What it takes to keep a message of a tenant that has limits."""
+    """What is needed to store a message of a tenant with limits."""
 
     room: int
     spent: Spent
 
 
 class Plain(NamedTuple):
-    """A message that has nothing out of the ordinary, and what must be so that it can be kept as such."""
+    """An ordinary message, and the conditions under which it can be stored as such."""
 
     queue: str
     policy: bytes
-    """As it is kept: another one may say something else."""
+    """The policy in its stored form. If it has changed, the decision may be different."""
     tenant: str
     room: int
-    """How many messages a tenant without limits may have, due or not, before anything is counted."""
+    """Messages that a tenant without limits may have, due or not, before anything must be counted."""
     is_counted: bool
-    """Whether the tenant has limits, as far as is known."""
+    """Whether the tenant is known to have limits."""
     decide: Callable[[Row, float], Decided | None]
-    """Of a tenant with limits, as it was read, and the time: whether the message is kept as it is; None: it is not."""
+    """Decides from the row of a tenant with limits, and the time, how to store the message; None if it is not plain."""
     lanes: Sequence[int]
     """The hand of the tenant."""
     now: float | None
-    """None: as the server says."""
+    """The time, or None for that of the server."""
     ttl: int | None
     extra: bytes | None
     body: bytes
 
 
 class Kept(NamedTuple):
-    """What became of it: its number, that of its lane, how many its tenant has now, and the tenant's own limits."""
+    """The stored message: its id, the number of its lane, its tenant's messages now, and the tenant's own limits."""
 
     id: int
     lane: int
@@ -92,14 +93,14 @@ class Kept(NamedTuple):
 
 
 class Taken(NamedTuple):
-    """Messages that were found, and in how many of the lanes all was found that was looked for."""
+    """The messages that were found, and the number of lanes that were searched to the end."""
 
     rows: list[Row]
     asked: int
 
 
 def taken(rows: list[Row], searches: Sequence[Search], each: int, most: int) -> Taken:
-    """Where a search has come to an end: if there were as many as it may find, perhaps in the middle of a lane."""
+    """Return how far a search came: if it found as many as it may, it may have stopped in the middle of a lane."""
     if len(rows) < most:
         return Taken(rows, len(searches))
     last = rows[-1][1]
@@ -108,57 +109,57 @@ def taken(rows: list[Row], searches: Sequence[Search], each: int, most: int) -> 
 
 
 class Dialect(Protocol):
-    """How one engine says what the other says otherwise. Statements about tenants and lanes go through them by id."""
+    """The SQL of one engine, where engines differ. Statements process tenants and lanes in the order of their ids."""
 
     has_locks: bool
-    """Whether others write at the same time, so that rows must be locked before one decides upon them."""
+    """Whether others write concurrently, so that rows must be locked before deciding."""
     has_clock: bool
-    """Whether there is a server, whose time all can go by."""
+    """Whether there is a server whose time all processes can use."""
     time: str
-    """The server's time in seconds, where there is a server."""
+    """The SQL expression for the server's time in seconds."""
     contains: str
-    """The function that finds a text in another."""
+    """The SQL function that finds a text in another."""
 
     def lock(self, table: str) -> str:
-        """What is added to a select whose rows are about to be changed."""
+        """Return the suffix of a select that locks its rows for a change."""
 
     def skip(self, table: str) -> str:
-        """The same, without waiting for rows that somebody else is about to change."""
+        """Return the suffix of a select that locks its rows, and skips rows that others have locked."""
 
     def among(self, place: str) -> str:
-        """A condition on a column: that it is among the numbers of a parameter, which `numbers` has made."""
+        """Return the condition that a column is among the numbers of a parameter made by `numbers`."""
 
     def named(self, place: str) -> str:
-        """A condition on a column: that it is among the texts of a parameter, which `texts` has made."""
+        """Return the condition that a column is among the texts of a parameter made by `texts`."""
 
     def within(self, select: str) -> str:
-        """A condition on a column: that it is among what a select finds, which is run once."""
+        """Return the condition that a column is in the result of a select, which runs once."""
 
     def each(self, place: str) -> str:
-        """A table `one` with a column `value`: the numbers of a parameter, which `numbers` has made."""
+        """Return a table `one` with a column `value`: the numbers of a parameter made by `numbers`."""
 
     def numbers(self, values: Iterable[int]) -> str:
-        """Numbers as one parameter."""
+        """Return numbers as one parameter."""
 
     def texts(self, values: Iterable[str]) -> str:
-        """Texts as one parameter."""
+        """Return texts as one parameter."""
 
     def next_ids(self, transaction: Transaction, count: int) -> Sequence[int]:
-        """Numbers that no message has had."""
+        """Return ids that no message has had."""
 
     def insert(self, transaction: Transaction, queue: int, messages: Sequence[NewMessage]) -> Sequence[int]:
-        """Keep messages; the ids that they were given, which grow."""
+        """Store messages, and return their ids, which are ascending."""
 
     def take(self, transaction: Transaction, searches: Sequence[Search], each: int, up_to: int, most: int) -> "Taken":
-        """The messages that wait the longest, lane after lane: so many `each`, with their bodies, `most` in all."""
+        """Find the oldest waiting messages with their bodies, lane by lane: up to `each` per lane, `most` in all."""
 
     def save(
         self, transaction: Transaction, tenants: Sequence[TenantChange], lanes: Sequence[LaneChange]
     ) -> Sequence[tuple[int, int]]:
-        """Change counters and buckets; how many wait in each lane afterwards, if anybody needs to know."""
+        """Change counters and buckets. Return the ready messages by lane afterwards, if `wake` needs them."""
 
     def keep(self, database: Database, plain: Plain) -> Kept | None:
-        """Keep one message, in a transaction of its own; None: it cannot be kept like that, and nothing was done."""
+        """Store one message in its own transaction. Return None, and do nothing, if the conditions are not met."""
 
     def wake(self, transaction: Transaction, queue: str) -> None:
-        """Tell workers of other processes, when the transaction is committed, that the queue has something."""
+        """Notify workers of other processes, on commit, that the queue has messages."""

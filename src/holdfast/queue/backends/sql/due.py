@@ -1,4 +1,4 @@
-"""What is due: delays that have passed, leases that have ended."""
+"""Process what is due: end delays and leases."""
 
 from holdfast.queue.backends.sql.extra import encode
 from holdfast.queue.backends.sql.message import Message, columns, milliseconds
@@ -8,7 +8,7 @@ from holdfast.queue.message import Bury
 from holdfast.queue.rules.disposition import compute_redelivery_delay, decide_before_attempt
 
 AT_ONCE = 1000
-"""Messages that are seen to in one step: nobody should wait for a million."""
+"""Messages that are processed in one transaction, so that others do not wait for a million."""
 
 _DUE = (
     f"select {columns()}, l.number from holdfast_queue_message m join holdfast_queue_lane l on l.id = m.lane "  # noqa: S608 - constants
@@ -19,14 +19,14 @@ _READY = "update holdfast_queue_message set until = null, leased = 0 where id {i
 
 
 class Due:
-    """What is due in a queue, as far as it fits into one step."""
+    """The due messages of a queue, as many as fit into one transaction."""
 
     def __init__(self, step: Step) -> None:
         self.step = step
         self.ready: list[Message] = []
-        """Those that can be handled again."""
+        """Messages that are ready again."""
         self.resting: list[tuple[Message, int]] = []
-        """Those that can be handled again later, and when."""
+        """Messages that are ready again later, and when."""
         self._dead: list[tuple[Message, Bury]] = []
         self._dropped: list[Message] = []
         if step.next_due is not None and step.next_due <= step.at:
@@ -39,27 +39,27 @@ class Due:
 
     @property
     def redelivered(self) -> int:
-        """Messages whose leases had ended."""
+        """Number of messages whose leases had expired."""
         return sum(message.leased for message in self.ready) + len(self.resting)
 
     @property
     def buried(self) -> int:
-        """Messages that were delivered too often without a word from their workers."""
+        """Number of messages buried because their leases expired too often without settlement."""
         return len(self._dead)
 
     @property
     def dropped(self) -> int:
-        """Messages that expired in the hands of their workers."""
+        """Number of leased messages that were older than their ttl."""
         return len(self._dropped)
 
     @property
     def needs_lock(self) -> bool:
-        """Whether tenants must be locked before it is ended what is to end: those whose groups move on."""
+        """Whether tenants must be locked before `end`, because messages of groups end."""
         gone = [*self._dropped, *(message for message, _ in self._dead)]
         return any(message.party is not None for message in gone)
 
     def run(self) -> tuple[int, bool]:
-        """See to all of it; how many were dropped, and whether there may be more."""
+        """Process all of them. Return how many were dropped, and whether there may be more."""
         self.make_ready()
         if self.needs_lock:
             self.step.lock()
@@ -69,7 +69,7 @@ class Due:
         return self.dropped, self.is_full
 
     def make_ready(self) -> None:
-        """Make ready what can be handled, and put off what is better handled apart from others."""
+        """Make messages ready, or delay those that must be separated from others: see `compute_redelivery_delay`."""
         step = self.step
         died = [*self.resting, *((message, None) for message in self.ready if message.leased)]
         if died:
@@ -86,7 +86,7 @@ class Due:
             tally.newest = max(tally.newest, message.at)
 
     def end(self) -> None:
-        """Bury what was delivered too often, and drop what is too old."""
+        """Bury messages that were delivered too often, and drop messages that are too old."""
         bury(self.step, self._dead)
         remove(self.step, self._dropped)
 
@@ -118,4 +118,6 @@ class Due:
             return None
         step = self.step
         attempts = message.tries - message.extra.returned
-        return decide_before_attempt(attempts, step.policy.attempts, message.expires_at(step.policy) / 1000, step.now)
+        return decide_before_attempt(
+            attempts, step.policy.max_attempts, message.expires_at(step.policy) / 1000, step.now
+        )

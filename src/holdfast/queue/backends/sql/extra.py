@@ -1,4 +1,4 @@
-"""What few messages have: packed into one column, so that the others pay a byte for it. Pure."""
+"""Rare values of messages, packed into one column, so that other messages need one byte for them. Pure."""
 
 import msgspec
 
@@ -10,7 +10,7 @@ class Extra(
     rename={"trace": "t", "deadline": "d", "returned": "r", "publication": "p", "deaths": "x"},
     gc=False,
 ):
-    """Beside the body."""
+    """The rare values of a message."""
 
     trace: bytes | None = None
     """See `holdfast.queue.message`."""
@@ -19,20 +19,20 @@ class Extra(
     returned: int = 0
     """Deliveries that do not count as attempts."""
     publication: int | None = None
-    """Of which message of a topic it is one."""
+    """The message of a topic of which this is a copy."""
     deaths: int = 0
-    """Deliveries whose workers were not heard of again."""
+    """Leases that expired without settlement."""
 
     def redriven(self, tries: int) -> "Extra":
-        """The same, of a dead letter that begins anew: none of its deliveries so far count."""
+        """Return the values of a dead letter that is redriven: none of its deliveries so far counts."""
         return msgspec.structs.replace(self, returned=tries, publication=None, deaths=0)
 
     def died(self) -> "Extra":
-        """The same, after one more delivery of which nothing was heard."""
+        """Return the values after one more lease that expired without settlement."""
         return msgspec.structs.replace(self, deaths=self.deaths + 1)
 
     def handed_back(self) -> "Extra":
-        """The same, after one more delivery that does not count."""
+        """Return the values after one more delivery that does not count as an attempt."""
         return msgspec.structs.replace(self, returned=self.returned + 1)
 
 
@@ -42,10 +42,10 @@ _decoder = msgspec.msgpack.Decoder(Extra)
 
 
 def encode(extra: Extra) -> bytes | None:
-    """As it is kept; None: nothing."""
+    """Return the stored form, or None for all defaults."""
     return None if extra == NOTHING else _encoder.encode(extra)
 
 
 def decode(kept: bytes | None) -> Extra:
-    """What was kept."""
+    """Return the values of a stored form."""
     return NOTHING if kept is None else _decoder.decode(kept)

@@ -1,7 +1,6 @@
-"""Messages of one group, of which one at a time may be handled; after it, the one with the lowest number.
+"""Groups: one message of a group is handled at a time, in the order of their ids.
 
-All that is done here is done under the lock of the group's tenant, and so is all that is done to messages that are
-parked.
+Everything here, and every change of a parked message, happens under the lock of the group's tenant.
 """
 
 from collections.abc import Iterable, Sequence
@@ -28,7 +27,7 @@ _FORGET = (
 
 
 def enrol(step: Step, members: Iterable[tuple[int, str]]) -> dict[tuple[int, str], int]:
-    """The groups of tenants, by tenant and name; those that are not there are made."""
+    """Return the ids of groups by tenant and name. Create missing ones."""
     wanted = set(members)
     found = _find(step, wanted)
     missing = sorted(wanted.difference(found))
@@ -46,21 +45,21 @@ def _find(step: Step, members: Iterable[tuple[int, str]]) -> dict[tuple[int, str
 
 
 def used(step: Step, parties: Iterable[int]) -> set[int]:
-    """Those groups that have messages: whoever comes now waits for them."""
+    """Return the groups that have messages: a new message must wait for them."""
     statement = _USED.format(each=step.dialect.each("$1"))
     return {party for (party,) in step.transaction.execute(statement, (step.dialect.numbers(set(parties)),))}
 
 
 def names_of(step: Step, parties: Iterable[int | None]) -> dict[int | None, str]:
-    """The names of groups."""
+    """Return the names of groups by id."""
     ids = sorted({party for party in parties if party is not None})
     return dict(with_ids(step, _NAMES, ids)) if ids else {}
 
 
 def follow(step: Step, gone: Sequence[Message]) -> None:
-    """Let the next of each group have its turn, after messages were removed whose turn it was.
+    """Let the next message of each group be handled, after messages were removed that were not parked.
 
-    One that still waited for its turn leaves the group to whoever has it: not always the one with the lowest number.
+    Removing a parked message changes nothing for its group: the current one is not always the one with the lowest id.
     """
     parties = sorted({one.party for one in gone if one.party is not None and one.until != PARKED})
     if not parties:
@@ -84,7 +83,7 @@ def _unpark(step: Step, head: Message) -> None:
 
 
 def forget(step: Step, parties: Iterable[int]) -> None:
-    """Forget groups that have no messages left, living or dead."""
+    """Delete groups that have no messages left, dead letters included."""
     ids = sorted(parties)
     if ids:
         with_ids(step, _FORGET, ids)

@@ -1,4 +1,4 @@
-"""Deduplication keys: which messages were sent before. Looked for under the lock of the key's tenant."""
+"""Deduplication keys of messages that were sent before. Read under the lock of the key's tenant."""
 
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
@@ -8,7 +8,7 @@ from holdfast.queue.backends.sql.dialect import Dialect
 from holdfast.queue.backends.sql.step import Step
 
 AT_ONCE = 1000
-"""Keys that are forgotten in one step."""
+"""Keys that are deleted in one transaction."""
 _FIND = (
     "select tenant, name, message, lane from holdfast_queue_key "
     "where tenant {tenants} and name {names} and expires > $3"
@@ -25,7 +25,7 @@ _FORGET = (
 
 
 class Key(NamedTuple):
-    """What is remembered of a message that had a key."""
+    """A stored key, and the message that was sent with it."""
 
     tenant: int
     name: str
@@ -35,7 +35,7 @@ class Key(NamedTuple):
 
 
 def find(step: Step, wanted: Iterable[tuple[int, str]]) -> dict[tuple[int, str], tuple[int, int]]:
-    """Messages, and their lanes, by tenant and key."""
+    """Return messages and their lanes, by tenant and key."""
     tenants, names = zip(*wanted, strict=True)
     statement = _FIND.format(tenants=step.dialect.among("$1"), names=step.dialect.named("$2"))
     parameters = step.dialect.numbers(set(tenants)), step.dialect.texts(set(names)), step.at
@@ -44,11 +44,11 @@ def find(step: Step, wanted: Iterable[tuple[int, str]]) -> dict[tuple[int, str],
 
 
 def keep(step: Step, keys: Sequence[Key]) -> None:
-    """Remember keys, or remember something else by them."""
+    """Store keys, or replace what is stored for them."""
     step.transaction.execute_many(_KEEP, sorted(keys))
 
 
 def forget(transaction: Transaction, dialect: Dialect, at: int) -> bool:
-    """Forget keys whose time is over, of all queues; whether there may be more."""
+    """Delete expired keys of all queues. Return whether there may be more."""
     gone = transaction.execute(_FORGET.format(skip=dialect.skip("k")), (at, AT_ONCE))
     return len(gone) >= AT_ONCE

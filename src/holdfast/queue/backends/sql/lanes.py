@@ -1,4 +1,4 @@
-"""Lanes that have something, in the order of their turns, and up to where each was searched."""
+"""Lanes with waiting messages, in the order of their turns, and how far each was searched."""
 
 from holdfast.queue.backends.sql.dialect import Search
 from holdfast.queue.backends.sql.message import NEVER, Message
@@ -7,7 +7,7 @@ from holdfast.queue.rules.leasing import FRESH_FACTOR, MAX_FRESH_LANES, MAX_LANE
 from holdfast.queue.rules.placement import get_rank
 
 SOME = 512
-"""Lanes of all ranks together up to which all are looked at: as many as most queues have at all."""
+"""Lanes of all ranks together up to which all are examined: as many as most queues have."""
 _COLUMNS = "select id, number, ready, newest from holdfast_queue_lane where queue = $1"
 _SOME = f"{_COLUMNS} and filled = 1 and turn <= $2 order by rank, turn, id limit {SOME}"
 _OF_RANK = (
@@ -31,7 +31,7 @@ _ANY = " union all ".join(
 
 
 class Lane:
-    """A lane in which messages wait."""
+    """A lane with waiting messages."""
 
     __slots__ = ("_searched", "id", "is_open", "newest", "number", "ready", "seen")
 
@@ -41,30 +41,30 @@ class Lane:
         self.ready = ready
         self.newest = newest
         self.seen = 0
-        """Messages that were looked at."""
+        """Messages that were examined."""
         self.is_open = True
-        """Whether its tenant may have more, if it has the lane for itself."""
+        """Whether its tenant may have more messages, if the lane belongs to one tenant."""
         self._searched: dict[Age, tuple[int, int]] = {}
 
     def search(self, age: Age, cutoff: int) -> Search:
-        """Where to look next for messages of an age: `cutoff` is when the oldest fresh one was sent."""
+        """Return where to search next for messages of an age. Messages sent after `cutoff` are fresh."""
         start = (cutoff, NEVER) if age is Age.FRESH else (-1, 0)
         return Search(self.id, *self._searched.get(age, start))
 
     def searched(self, age: Age, message: Message) -> None:
-        """A message was looked at: the next comes after it."""
+        """Record that a message was examined: the next search starts after it."""
         self._searched[age] = (message.at, message.id)
 
 
 def read_lanes(step: Step, cutoff: int) -> tuple[dict[int, list[Lane]], bool]:
-    """Lanes that have something, by rank, whose turn was the longest ago first; and whether there may be more.
+    """Return the lanes with waiting messages by rank, longest unserved first, and whether there may be more.
 
-    What was sent after `cutoff` is fresh.
+    Messages sent after `cutoff` are fresh.
     """
     found: dict[int, list[Lane]] = {}
     rows = step.transaction.execute(_SOME, (step.queue, step.at))
     is_cut = len(rows) >= SOME
-    if is_cut:  # there are more than one would look at: so many of each rank, and what others are fresh
+    if is_cut:  # too many to examine all: take the first of each rank, and others with fresh messages
         rows = step.transaction.execute(_ALL, (step.queue, step.at))
         fresh = step.transaction.execute(_FRESH, (step.queue, step.at, cutoff))
         rows = [*{row[0]: row for row in (*rows, *fresh)}.values()]
@@ -76,13 +76,13 @@ def read_lanes(step: Step, cutoff: int) -> tuple[dict[int, list[Lane]], bool]:
 
 
 def next_turn(step: Step) -> int | None:
-    """When a lane that has something, and is not to be looked at now, has its turn."""
+    """Return the next time at which a filled lane that must not be served now may be served, or None."""
     times = [turn for (turn,) in step.transaction.execute(_NEXT_TURN, (step.queue, step.at)) if turn is not None]
     return min(times, default=None)
 
 
 def has_something(step: Step) -> bool:
-    """Whether a worker that asks now may be given something."""
+    """Return whether a worker that polls now may get a message."""
     if step.next_due is not None and step.next_due <= step.at:
         return True
     return bool(step.transaction.execute(f"select 1 where exists ({_ANY})", (step.queue, step.at)))

@@ -1,7 +1,7 @@
-"""A message's way out of the tables, into the hands of a worker.
+"""Lease messages to a worker.
 
-First messages are chosen, by what tenants may have as far as one can see; those that are chosen are nobody else's from
-then on. Then, if it matters, tenants are locked, and what turns out to be too much for them is left where it is.
+First choose messages by the limits of their tenants as they were read, and lock the messages. Then, if limits or groups
+matter, lock the tenants, and put back messages that turn out to exceed the limits.
 """
 
 from collections import Counter
@@ -37,9 +37,9 @@ from holdfast.queue.rules.leasing import (
 from holdfast.queue.rules.placement import get_priority, get_rank, spill_lane
 
 REACH = 6
-"""Lanes that are searched at first beyond those that are enough if all have some: most have. Later, more at once."""
+"""Lanes that are searched at first beyond those that suffice if all have messages, as most have. Later, more."""
 AHEAD = 100
-"""Messages that are looked at beyond those that are wanted, where some were in vain: more may be."""
+"""Maximum messages that are read beyond those wanted, if some could not be leased: more may follow."""
 
 _TAKE = "update holdfast_queue_message set until = $1, leased = 1, tries = tries + 1 where id {ids}"
 _MOVE = "update holdfast_queue_message set lane = $1 where id {ids}"
@@ -50,7 +50,7 @@ _NEXT = (
 
 
 class Lease:
-    """One worker's request, while it is being fulfilled."""
+    """One lease request in progress."""
 
     def __init__(self, step: Step, want: LeaseRequest) -> None:
         self.step = step
@@ -63,23 +63,23 @@ class Lease:
         self._has_more_lanes = False
         self._exhausted: set[Source] = set()
         self._stale: set[int] = set()
-        """Lanes in which nothing fresh was found, but for what is handed out, or moved aside."""
+        """Lanes without fresh messages, except those leased or spilled now."""
         self._seen: set[int] = set()
         self._chosen: list[Message] = []
         self._dropped: list[Message] = []
         self._aside: list[Message] = []
         self._allowed: dict[int, Allowance] = {}
         self._given: dict[int, list[int]] = {}
-        """How many of each tenant are chosen: from lanes that it shares, and of its excess."""
+        """Messages chosen by tenant: those from shared lanes, and spilled ones."""
         self._groups: Mapping[int | None, str] = {}
         self._extras: list[Extra] = []
         self._firsts: set[int] = set()
         self._sidelined = 0
         self._following: float | None = None
-        """Seconds until there may be more."""
+        """Seconds until more messages may be ready."""
 
     def run(self) -> Self:
-        """Fulfil it, inside the transaction."""
+        """Lease the messages, inside the transaction."""
         self._due.make_ready()
         self._find_lanes()
         self._choose_all()
@@ -95,7 +95,7 @@ class Lease:
         return self
 
     def leased(self) -> LeaseResult:
-        """What came of it, when it is committed: others need not wait for that to be put together."""
+        """Return the result. Call it after the commit, so that others need not wait while it is built."""
         deliveries = [self._delivery(message, extra) for message, extra in zip(self._chosen, self._extras, strict=True)]
         tenants = {row.name: row.counters for row in self.step.tenants.values()}
         waiting = sum(lane.ready for lane in self._by_id.values()) - len(deliveries) - len(self._dropped)
@@ -125,9 +125,9 @@ class Lease:
             lane.newest = max(lane.newest, message.at)
 
     def _choose_all(self) -> None:
-        """Fresh messages as far as they are not in the way of a share; then what shares are kept for; then the rest.
+        """Choose fresh messages that do not touch a share, then messages for the shares, then any others.
 
-        Turns that would look in the same places, because there is nothing more elsewhere, look there once.
+        Turns that would search the same sources, because others are exhausted, are combined.
         """
         want, left = self.want, 0
         in_order = tuple(source for source in IN_ORDER if source.rank in self._lanes)
@@ -140,7 +140,7 @@ class Lease:
             following[tuple(source for source in sources if source not in self._exhausted)] += number
         for some, number in following.items():
             self._choose_first(some, number)
-        # What a share was kept for, and was not there, is for all.
+        # The unused part of a share is available to all.
         self._choose_first(in_order, want.count - len(self._chosen))
 
     def _choose_first(self, sources: Sequence[Source], wanted: int) -> int:
@@ -150,7 +150,7 @@ class Lease:
         return taken
 
     def _choose(self, source: Source, wanted: int) -> int:
-        """Choose so many messages from the lanes of a source; how many there were."""
+        """Choose up to `wanted` messages from the lanes of a source. Return their number."""
         if wanted < 1 or source in self._exhausted:
             return 0
         step, age, taken = self.step, source.age, 0
@@ -164,13 +164,13 @@ class Lease:
             rows, asked = step.dialect.take(step.transaction, searches, each, self._up_to[age], most)
             taken += self._sort([Message(*row) for row in rows], age, wanted - taken)
             found = Counter(row[1] for row in rows)
-            if age is Age.FRESH and taken < wanted:  # all that was found was needed
+            if age is Age.FRESH and taken < wanted:  # then all that were found were needed
                 self._stale.update(lane.id for lane in lanes[:asked] if found[lane.id] < each)
-            # Those that were not asked come first, then those that gave all that was asked for.
+            # First lanes that were not searched, then those that may have more.
             rest = (*lanes[asked:], *(lane for lane in lanes[:asked] if found[lane.id] >= each))
             lanes = [lane for lane in rest if lane.is_open]
             reach *= 4
-        if not lanes and taken < wanted:  # else some may have been found that were not needed
+        if not lanes and taken < wanted:  # otherwise there may be messages that were found and not needed
             self._exhausted.add(source)
         return taken
 
@@ -178,7 +178,7 @@ class Lease:
         return lane.is_open and (age is not Age.FRESH or lane.newest > self._cutoff)
 
     def _sort(self, messages: list[Message], age: Age, wanted: int) -> int:
-        """What may be handed out, what is in the way, and what is too old; how many of the first."""
+        """Sort messages into those to lease, to spill and to drop. Return the number of the first."""
         step, taken = self.step, 0
         last: dict[int, Message] = {}
         step.know(message.tenant for message in messages)
@@ -208,7 +208,7 @@ class Lease:
         return len(self._dropped) + len(self._aside)
 
     def _is_allowed(self, message: Message, *, is_spilled: bool) -> bool:
-        """Whether its tenant may have one more; then it has."""
+        """Return whether the tenant of a message may have one more, and count it if so."""
         tenant = message.tenant
         if tenant not in self._allowed:
             self._allowed[tenant] = self._allowance(tenant)
@@ -228,10 +228,10 @@ class Lease:
     def _is_limited(self, row: TenantRow) -> bool:
         return row.is_limited or row.name in self.want.caps
 
-    # Handing out
+    # Leasing
 
     def _confirm(self) -> None:
-        """Lock tenants whose limits, or groups, decide; what was too much after all stays where it is."""
+        """Lock tenants if limits or groups matter. Chosen messages that exceed the limits now are not leased."""
         step = self.step
         is_limited = any(self._is_limited(step.tenants[tenant]) for tenant in self._allowed)
         is_grouped = self._due.needs_lock or any(message.party is not None for message in self._dropped)
@@ -286,7 +286,7 @@ class Lease:
         )
 
     def _move_aside(self) -> int:
-        """Move what a tenant may not have now out of the way of others; what is there already waits for its turn."""
+        """Spill messages that their tenants may not have now, and postpone lanes of tenants at their limits."""
         step = self.step
         if not self._aside:
             return 0
@@ -315,24 +315,24 @@ class Lease:
         return sum(map(len, moved.values()))
 
     def _pass_over(self) -> None:
-        """Let lanes that have nothing fresh not be searched for it again: after an outage there may be many."""
+        """Record lanes without fresh messages, to skip them in later searches: after an outage there may be many."""
         if self.step.dialect.has_locks:
-            return  # somebody may have sent something there since
+            return  # others may have sent messages there since
         left = {message.lane for message in self._aside}
         for id_ in self._stale - left:
             tally = self.step.lane(id_)
-            if not tally.newest:  # nothing has come
+            if not tally.newest:  # no new message
                 tally.newest = -self._cutoff
 
     def _again_at(self, tenant: int) -> int:
-        """When a tenant may have more, after what it was given now."""
+        """Return when a tenant may have more, after what was leased to it now."""
         step = self.step
         row = step.tenants[tenant]
         later = compute_allowance(row.limits, row.state, None, step.now)
         return step.at if later.total else milliseconds(min(later.next_check_at, step.now + RECHECK_SECONDS))
 
     def _next_due(self) -> float | None:
-        """Seconds until there may be more: none, if there is more than was looked at."""
+        """Return the seconds until more may be ready: 0 if there is more than was examined; None if unknown."""
         step = self.step
         if (
             self._due.is_full

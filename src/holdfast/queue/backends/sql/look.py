@@ -1,4 +1,4 @@
-"""How deep a queue is, without counting a single message."""
+"""Inspect a queue by its counters, without counting messages."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from holdfast.queue.backends.sql.step import Step, with_ids
 from holdfast.queue.backends.sql.tenant import limits_of
 
 LANES = 2048
-"""Most lanes that are listed: of more, the deepest."""
+"""Maximum lanes that are listed: the deepest ones."""
 _FILLED = (
     "from holdfast_queue_lane l where l.queue = $1 and (l.ready > 0 or l.leased > 0 or l.delayed > 0 or l.dead > 0)"
 )
@@ -20,7 +20,7 @@ _LANES = (
     f"select l.number, l.ready, l.leased, l.delayed, l.dead, {_OLDEST} {_FILLED} "
     "order by l.ready desc, l.number limit $2"
 )
-# The oldest only of lanes where something waits: each is looked for in an index.
+# The oldest message only of lanes with waiting messages: each needs an index lookup.
 _TOTALS = (
     "select sum(case when number >= 0 then ready else 0 end), sum(case when number < 0 then ready else 0 end), "  # noqa: S608 - constants
     "sum(leased), sum(delayed), sum(dead), count(*), min(oldest), min(case when number >= 0 then oldest end) from "
@@ -41,7 +41,7 @@ _DEAD = (
 
 
 def look(step: Step, tenants: Sequence[str], top: int, messages: Sequence[int], *, lanes: bool) -> QueueSnapshot:
-    """The queue as it is in this transaction."""
+    """Return the state of the queue in this transaction."""
     execute = step.transaction.execute
     listed = [_lane(row) for row in execute(_LANES, (step.queue, LANES))] if lanes else []
     totals = sum_lanes(listed) if len(listed) < LANES else _totals(execute(_TOTALS, (step.queue,))[0])
@@ -74,7 +74,7 @@ def _messages(step: Step, ids: Sequence[int]) -> dict[int, MessageInfo]:
 
 def _state(step: Step, row: Row) -> MessageInfo:
     until, leased = row[5:]
-    if until is None or until <= step.at:  # what is due waits, also if nobody has come by since
+    if until is None or until <= step.at:  # due messages count as waiting, even if no worker has polled since
         return _described(row, MessageState.WAITING)
     return _described(
         row, MessageState.LEASED if leased else MessageState.DELAYED, None if until == PARKED else until / 1000

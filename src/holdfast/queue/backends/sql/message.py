@@ -1,4 +1,4 @@
-"""Messages as they lie in the table. Pure."""
+"""Messages as rows of the table. Pure."""
 
 from typing import Final, NamedTuple
 
@@ -6,61 +6,61 @@ from holdfast.queue.backends.sql.extra import Extra, decode
 from holdfast.queue.policy import QueuePolicy
 
 NEVER: Final = 1 << 62
-"""When that ends which has no end."""
+"""Sentinel: never expires."""
 
 SECOND: Final = 1000
-"""Milliseconds by which clocks may differ from one look to the next; also how often the time is written down."""
+"""Milliseconds by which the clock may differ between two transactions; also how often the time is stored."""
 
 
 class Message(NamedTuple):
-    """One that was found. Times are in milliseconds."""
+    """A row that was read. Times are in milliseconds."""
 
     id: int
     lane: int
     tenant: int
     tries: int
     leased: int
-    """Whether a worker holds it."""
+    """Whether it is leased."""
     until: int | None
-    """When it is ready again, while it is held; None: it waits."""
+    """When it becomes ready, while it is leased or delayed; None if it waits."""
     at: int
     """Since when it could be handled."""
     sent: int | None
     """When it was first ready, if it has been delayed since."""
     expires: int | None
-    """When it is worth nothing any more; None: after the queue's ttl."""
+    """When its own ttl ends, or None if the queue's ttl applies."""
     party: int | None
     """Its group."""
     kept: bytes | None
     """See `extra`."""
     body: bytes = b""
-    """Of those that are handed out; the others stay where they are."""
+    """Read only for messages that are leased."""
 
     @property
     def extra(self) -> Extra:
-        """What few messages have."""
+        """The rare values of the message."""
         return decode(self.kept)
 
     @property
     def age_from(self) -> int:
-        """When it was sent, or was due for the first time."""
+        """When it was sent, or first became due."""
         return self.at if self.sent is None else self.sent
 
     def expires_at(self, policy: QueuePolicy) -> int:
-        """When it is worth nothing any more."""
+        """Return when the ttl of the message ends."""
         if self.expires is not None:
             return self.expires
         return NEVER if policy.ttl is None else self.age_from + milliseconds(policy.ttl)
 
 
 def columns(table: str = "m") -> str:
-    """What is selected for a `Message`, its body apart."""
+    """Return the columns of a `Message`, without its body."""
     names = "id, lane, tenant, tries, leased, until, at, sent, expires, party, extra"
     return ", ".join(f"{table}.{name}" for name in names.split(", "))
 
 
 class NewMessage(NamedTuple):
-    """One that is to be kept."""
+    """A row to be stored."""
 
     lane: int
     tenant: int
@@ -73,12 +73,12 @@ class NewMessage(NamedTuple):
 
 
 def is_id(number: int) -> bool:
-    """Whether a message can have such a number; databases do not take all that Python does."""
+    """Return whether a message can have this id; databases do not support all numbers of Python."""
     return 0 < number < NEVER
 
 
 def is_storable(text: str) -> bool:
-    """Whether a text can be in a database at all: what cannot need not be looked for."""
+    """Return whether a database can store a text: any other need not be searched for."""
     try:
         return b"\0" not in text.encode()
     except UnicodeEncodeError:
@@ -86,5 +86,5 @@ def is_storable(text: str) -> bool:
 
 
 def milliseconds(seconds: float) -> int:
-    """As times are kept."""
+    """Convert seconds to the milliseconds in which times are stored."""
     return round(seconds * 1000)

@@ -1,4 +1,4 @@
-"""What PostgreSQL is told. A round trip costs as much as twenty rows: rows go there by the array."""
+"""The SQL for PostgreSQL. A round trip costs as much as twenty rows: rows are sent as arrays."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,9 +11,9 @@ from holdfast.queue.backends.sql.tenant import COLUMNS
 
 _TIME = "extract(epoch from clock_timestamp())::double precision"
 CHANNEL = "holdfast_queue"
-"""On which it is told which queue has something."""
+"""The channel of notifications that a queue has messages."""
 _IDS = "select nextval('holdfast_queue_sequence') from generate_series(1, $1::bigint)"
-# The numbers are dealt in the order of the messages: groups go by it.
+# Ids are assigned in the order of the messages: groups depend on it.
 _INSERT = (
     "insert into holdfast_queue_message (id, queue, lane, tenant, at, until, expires, party, extra, body) "
     "select nextval('holdfast_queue_sequence'), $1::integer, one.lane, one.tenant, one.at, one.until, one.expires, "
@@ -27,8 +27,8 @@ _TAKE = (
     "and (m.at, m.id) > (one.at, one.id) and m.at <= $4::bigint order by m.at, m.id limit $5::bigint "
     "for update skip locked) as found limit $6::bigint"
 )
-# Rows are locked by number first: whoever comes in another order would wait in a circle. Lanes only when tenants are
-# done with, which the count of them sees to.
+# Rows are locked in the order of their ids, because another order could deadlock. Lanes are locked only after all
+# tenants, which the count of tenants ensures.
 _SAVE = (
     "with tenant as (select * from unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bigint[], $5::bigint[], "
     "$6::bigint[], $7::bigint[], $8::bigint[], $9::bigint[], $10::bigint[], $11::bigint[], "
@@ -59,10 +59,10 @@ _TENANT = (
     f"select {COLUMNS}, {_TIME} from holdfast_queue_tenant "  # noqa: S608 - constants
     "where queue = (select id from holdfast_queue where name = $1) and name = $2"
 )
-# All of what `send.py` does with a plain message. Here, too, tenants are locked before lanes: each part waits for what
-# it has from others. What a tenant has spent must be what it was when it was decided. The lane is chosen as by
-# `find_least_loaded`, among all of the hand: if some are not made yet, those that are there are full of
-# what others have.
+# All that `send.py` does with a plain message. Here, too, tenants are locked before lanes: each part depends on the
+# result of the one before. The buckets of a tenant must be unchanged since the decision. The lane is chosen as by
+# `find_least_loaded`, among all lanes of the hand: if some do not exist yet, the existing ones are loaded by other
+# tenants.
 _KEEP = (
     f"with q as (select id, coalesce($1::bigint, round({_TIME} * 1000)::bigint) as at from holdfast_queue "  # noqa: S608 - constants
     "where name = $2 and policy = $3::bytea), "
@@ -85,7 +85,7 @@ _KEEP = (
 )
 _KEEP_FREE = _KEEP.format(unspent="", hand="$7", ttl="$8", extra="$9", body="$10", spend="", channel=CHANNEL)
 _KEEP_COUNTED = _KEEP.format(
-    # Locked, so that what was spent since is seen.
+    # Locked, so that tokens spent meanwhile are seen.
     unspent=" and t.rate_full_at = $7::bigint and t.max_rate_full_at = $8::bigint and t.pressure_full_at = $9::bigint "
     "for update of t",
     hand="$10",
@@ -168,12 +168,12 @@ class PostgresDialect:
 
 
 def _columns(rows: Sequence[Sequence[int | None]], count: int) -> Iterable[Sequence[int | None]]:
-    """Column by column; so many of them, also if there are no rows."""
+    """Return the columns of the rows; `count` empty ones if there are no rows."""
     return zip(*rows, strict=True) if rows else ((),) * count
 
 
 def _bytes(values: Iterable[bytes | None]) -> str:
-    """Bytes as an array in the notation of PostgreSQL."""
+    """Return an array of bytes in PostgreSQL's notation."""
     return f"{{{','.join(['NULL' if value is None else _quoted(value) for value in values])}}}"
 
 

@@ -1,4 +1,4 @@
-"""The end of a message's life: it is forgotten, or buried; and whoever waited behind it in its group is next."""
+"""Delete or bury messages, and let the next of their groups be handled."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ from holdfast.queue.backends.sql.step import Step, with_ids
 from holdfast.queue.message import Bury
 
 _DELETE = "delete from holdfast_queue_message where id {ids}"
-# The body goes from table to table without a detour through here.
+# The body is copied within the database.
 _BURY = (
     "insert into holdfast_queue_dead "
     "(id, queue, lane, tenant, tries, sent, buried, party, extra, reason, detail, body) "
@@ -19,7 +19,7 @@ _BURY = (
 
 
 def remove(step: Step, messages: Sequence[Message]) -> None:
-    """Delete messages, and count them no more. Their tenants and lanes must be known to the step.
+    """Delete messages, and count them out. The step must know their tenants and lanes.
 
     Tenants with messages in groups must be locked.
     """
@@ -30,7 +30,7 @@ def remove(step: Step, messages: Sequence[Message]) -> None:
 
 
 def count_out(step: Step, messages: Sequence[Message]) -> None:
-    """Count messages no more that were deleted; the same holds for their tenants and lanes."""
+    """Subtract deleted messages from the counters. The conditions of `remove` apply."""
     counts = Counter((one.lane, one.tenant, one.until is None, one.leased) for one in messages)
     for (lane, tenant, is_ready, is_leased), count in counts.items():
         if is_ready:
@@ -54,5 +54,5 @@ def bury(step: Step, messages: Sequence[tuple[Message, Bury]]) -> None:
 
 
 def _text(text: str) -> str:
-    """What every database takes: an exception may say anything, and must not keep its message from being buried."""
+    """Replace characters that databases reject: the text of an exception must not prevent the burial."""
     return text.replace("\0", "\N{REPLACEMENT CHARACTER}").encode(errors="replace").decode()

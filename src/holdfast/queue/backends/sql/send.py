@@ -1,4 +1,4 @@
-"""A message's way into the tables."""
+"""Store messages that are sent to a queue."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -18,10 +18,10 @@ from holdfast.queue.rules.placement import LanePlacement, get_hand_lanes, own_la
 
 
 class _Admitted(NamedTuple):
-    """A message that is to be kept."""
+    """A message that is accepted."""
 
     place: int
-    """Where it was among those that were sent."""
+    """Its index among the messages that were sent."""
     message: OutgoingMessage
     tenant: TenantRow
     where: LaneKind
@@ -29,7 +29,7 @@ class _Admitted(NamedTuple):
 
 
 class Send:
-    """Messages on their way into one queue, all in one step."""
+    """Messages that are stored in one queue, in one transaction."""
 
     def __init__(self, step: Step, messages: Sequence[OutgoingMessage], publications: Sequence[int] = ()) -> None:
         self.step = step
@@ -41,7 +41,7 @@ class Send:
         self._results: dict[int, SentMessage | RefusedMessage] = {}
 
     def run(self) -> list[SentMessage | RefusedMessage]:
-        """Keep them; what became of each."""
+        """Store the messages, and return a result for each."""
         self._meet()
         twins = self._deduplicate()
         admitted = self._admit([place for place in range(len(self.messages)) if place not in self._results])
@@ -57,7 +57,7 @@ class Send:
             self._results[place] = result
         return [self._results[place] for place in range(len(self.messages))]
 
-    # Whether they are kept
+    # Admission
 
     def _meet(self) -> None:
         for message in self.messages:
@@ -69,12 +69,12 @@ class Send:
             self.step.lock()
 
     def _is_pressed(self, tenant: TenantRow) -> bool:
-        """Whether these messages may bring it so far that how much it has waiting decides."""
+        """Return whether these messages may bring a tenant so far that its waiting messages limit it."""
         found = tenant.found
         return found.ready + found.delayed + self._wanted[tenant.name] > get_room(self.step.policy, tenant.limits)
 
     def _deduplicate(self) -> dict[int, int]:
-        """Find those that were sent before; of those that come twice here, the place of the first."""
+        """Find messages that were sent before. Return the index of the first for each that occurs again here."""
         places = [place for place, message in enumerate(self.messages) if message.key is not None]
         if not places:
             return {}
@@ -88,7 +88,7 @@ class Send:
                 self._results[place] = self._duplicate(message, *known[key])
             elif firsts.setdefault(key, place) != place:
                 twins[place] = firsts[key]
-                self._results[place] = self._duplicate(message, 0, 0)  # until it is known what becomes of the first
+                self._results[place] = self._duplicate(message, 0, 0)  # until the result of the first is known
         return twins
 
     def _key(self, message: OutgoingMessage) -> tuple[int, str]:
@@ -123,7 +123,7 @@ class Send:
             tenant.spend(admission.state)
         return admission
 
-    # Where they are kept
+    # Storage
 
     def _keep(self, admitted: Sequence[_Admitted]) -> None:
         step = self.step
@@ -146,7 +146,7 @@ class Send:
         self._remember(admitted, ids, numbers)
 
     def _place(self, admitted: Sequence[_Admitted]) -> list[int]:
-        """The number of the lane of each."""
+        """Return the number of the lane of each message."""
         policy = self.step.policy
         shared = {
             (one.message.tenant, one.message.priority)
@@ -155,7 +155,7 @@ class Send:
         }
         hands = {one: get_hand_lanes(*one, policy.lanes, policy.hand) for one in shared}
         lanes = {lane for some in hands.values() for lane in some}
-        # Whole hands are made: whoever sends one message chooses among what is there.
+        # Whole hands are created: the short path for one message chooses among existing lanes.
         placing = LanePlacement(self.step.depths(lanes))
         numbers: list[int] = []
         for one in admitted:
@@ -168,7 +168,7 @@ class Send:
         return numbers
 
     def _enrol(self, admitted: Sequence[_Admitted]) -> tuple[dict[int, int], set[int]]:
-        """The groups of messages, and those that wait behind others of theirs: both by place."""
+        """Return the groups of messages, and the messages that must wait in their groups, both by index."""
         members = {one.place: (one.tenant.id, one.message.group) for one in admitted if one.message.group is not None}
         if not members:
             return {}, set()
@@ -222,7 +222,7 @@ class Send:
             keys.keep(step, kept)
 
     def _wake_others(self, filled: Sequence[int]) -> None:
-        """Whoever has work looks again by itself: those are told who may have found nothing."""
+        """Notify workers if an empty lane was filled: busy workers poll by themselves, idle ones found nothing."""
         if filled:
             self.step.dialect.wake(self.step.transaction, self.step.name)
 

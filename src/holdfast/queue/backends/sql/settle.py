@@ -1,4 +1,4 @@
-"""What becomes of messages that workers hold."""
+"""Settle leased messages."""
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -17,7 +17,7 @@ _FIND = (
     "join holdfast_queue_lane l on l.id = m.lane join holdfast_queue q on q.id = m.queue "
     "where m.leased = 1 and m.id {ids} order by m.id"
 )
-# Locked by number, as those are of which some are done and others are held for longer.
+# Locked in the order of ids, as in settlements of other kinds.
 _HELD = (
     "select m.id from holdfast_queue_message m where m.tries = $1 and m.leased = 1 and m.id {ids} order by m.id{lock}"
 )
@@ -31,7 +31,7 @@ _BACK = "update holdfast_queue_message set until = null, leased = 0, extra = $1 
 
 
 class Settled(NamedTuple):
-    """Which of them were held, and queues that may have something that they had not before."""
+    """Which receipts were valid, and the queues that may have new ready messages."""
 
     were_held: list[bool]
     filled: list[str]
@@ -40,7 +40,7 @@ class Settled(NamedTuple):
 def settle(
     transaction: Transaction, dialect: Dialect, settlements: Sequence[Settlement], wall: float | None
 ) -> Settled:
-    """Do what each says, for those that are still held by their receipts."""
+    """Apply each settlement whose receipt is still valid."""
     done = {one.receipt.id: one.receipt.deliveries for one in settlements if type(one.disposition) is Ack}
     if len(done) == len(settlements) and len(set(done.values())) == 1:
         return _done(transaction, dialect, done, wall)
@@ -60,9 +60,9 @@ def settle(
             numbers[row[1]] = row[-3]
             by_queue.setdefault((row[-2], row[-1]), []).append((Message(*row[:-3]), one))
             if not isinstance(one.disposition, ExtendLease):
-                del held[one.receipt.id]  # settled once
+                del held[one.receipt.id]  # a receipt settles once
     filled: list[str] = []
-    for (_, queue), some in sorted(by_queue.items()):  # by number, as whoever publishes to several goes through them
+    for (_, queue), some in sorted(by_queue.items()):  # in the order of ids, as in a publication to several queues
         step = Step(transaction, dialect, queue, wall)
         step.numbers.update(numbers)
         if _settle(step, some):
@@ -71,7 +71,7 @@ def settle(
 
 
 def _done(transaction: Transaction, dialect: Dialect, receipts: Mapping[int, int], wall: float | None) -> Settled:
-    """The same where all are done, at the first try of most: deleting them says what they were."""
+    """Settle messages that are all acknowledged, after as many deliveries each: the deletion returns their rows."""
     ids = [id_ for id_, tries in receipts.items() if is_id(id_) and is_id(tries)]
     held = _HELD.format(ids=dialect.among("$2"), lock=dialect.lock("m"))
     by_queue: dict[int, list[Message]] = {}
@@ -91,9 +91,9 @@ def _done(transaction: Transaction, dialect: Dialect, receipts: Mapping[int, int
 
 
 def _end(step: Step, capped: Sequence[int]) -> bool:
-    """Write it all, and tell others if there is something now that there was not: the next of a group, or of a tenant.
+    """Save the step, and notify workers if messages became ready: the next of a group, or more of a tenant.
 
-    This worker may have enough to do, or may wait because it has found nothing.
+    This worker itself may be busy, or may wait because it has found nothing.
     """
     has_woken = wake_spilled(step, capped)
     filled = step.save()
@@ -103,7 +103,7 @@ def _end(step: Step, capped: Sequence[int]) -> bool:
 
 
 def _ready_to_end(step: Step, messages: Sequence[Message]) -> list[int]:
-    """Learn of the tenants of messages that end; those who may have more in work then."""
+    """Read the tenants of messages that end. Return those whose concurrency limit may allow more then."""
     step.know(message.tenant for message in messages)
     capped = [row.id for row in step.tenants.values() if row.limits.concurrency is not None]
     if capped or any(message.party is not None for message in messages):
@@ -112,7 +112,7 @@ def _ready_to_end(step: Step, messages: Sequence[Message]) -> list[int]:
 
 
 def _settle(step: Step, settled: list[tuple[Message, Settlement]]) -> bool:
-    """Do it; whether there may be something now that there was not."""
+    """Apply the dispositions. Return whether messages may have become ready."""
     longer = [
         (step.at + milliseconds(one.disposition.seconds), message.id)
         for message, one in settled
@@ -129,12 +129,12 @@ def _settle(step: Step, settled: list[tuple[Message, Settlement]]) -> bool:
     _again(step, [(message, outcome) for message, outcome in ended if isinstance(outcome, RetryLater)])
     _back(step, [message for message, outcome in ended if isinstance(outcome, Release)])
     has_filled = _end(step, capped)
-    # What falls due soon is to be known to whoever waits here: it was not there when it looked.
+    # A worker that waits here must learn of retries that become due soon: they were not there when it polled.
     return has_filled or any(isinstance(outcome, RetryLater) for _, outcome in ended)
 
 
 def _again(step: Step, messages: Sequence[tuple[Message, RetryLater]]) -> None:
-    """Deliver them later: fresh when they fall due, but as old as they were."""
+    """Deliver messages later: fresh when they are due, but their age counts from when they were sent."""
     rows = []
     for message, again in messages:
         extra = message.extra if again.is_attempt else message.extra.handed_back()

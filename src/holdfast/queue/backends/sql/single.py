@@ -1,8 +1,7 @@
-"""The short way for one plain message, which is how most are sent: of a tenant that is far from any of its bounds.
+"""The short path for one plain message of a tenant far below its limits, which is how most messages are sent.
 
-It does what `send.py` does with such a message, in fewer words to the database: in one, where each takes its time, or
-in two, if the tenant has limits. Where anything is out of the ordinary, nothing is done, and the message takes the long
-way.
+It does what `send.py` does with such a message, with fewer statements: one where round trips are slow, or two if the
+tenant has limits. In any other case it does nothing, and the message takes the long path.
 """
 
 import math
@@ -25,16 +24,16 @@ from holdfast.queue.rules.admission import admit, compute_pressure, get_max_back
 from holdfast.queue.rules.placement import get_hand_lanes
 
 SENDING = 3
-"""Buckets that sending uses up: the first ones."""
+"""Number of buckets that sending uses: the first ones."""
 AGAIN = 10.0
-"""Seconds for which a tenant takes a longer way, after a short one was none for it."""
+"""Seconds for which a tenant takes a longer path, after the short one failed."""
 REMEMBERED = 10_000
-"""Such tenants that are remembered."""
+"""Maximum tenants that are remembered for that."""
 _QUEUE = "select origin, policy from holdfast_queue where name = $1"
 
 
 class _Known(NamedTuple):
-    """A queue, as it was: the short way is none for one that has changed."""
+    """A queue as it was read. If it has changed, the short path fails."""
 
     origin: int
     kept: bytes
@@ -50,10 +49,10 @@ class Single:
         self._clock = clock
         self._queues: dict[str, _Known] = {}
         self._tenants: dict[tuple[str, str], tuple[_Way, float]] = {}
-        """Those of a queue that do not take the shortest way, and until when."""
+        """Tenants of a queue that do not take the shortest path, and until when."""
 
     def send(self, queue: str, messages: Sequence[OutgoingMessage]) -> SentMessage | None:
-        """Keep a message; None: it must take the long way."""
+        """Store a message. Return None if it must take the long path."""
         if len(messages) != 1:
             return None
         message = messages[0]
@@ -118,12 +117,12 @@ class Single:
 
 
 class _Way(Enum):
-    """How the messages of a tenant are sent."""
+    """The path of a tenant's messages."""
 
     FREE = "free"
-    """In one statement, where nothing needs to be counted."""
+    """One statement: nothing needs to be counted."""
     COUNTED = "counted"
-    """In two, because the tenant has limits."""
+    """Two statements, because the tenant has limits."""
     LONG = "long"
 
 
@@ -131,7 +130,7 @@ _FREE = (_Way.FREE, math.inf)
 
 
 def _decide(policy: QueuePolicy, row: Row, now: float) -> Decided | None:
-    """Whether a message of a tenant with limits, as it was read, is kept as it is, beside others."""
+    """Decide from the row of a tenant with limits how to store its message; None if it is not plain."""
     tenant = TenantRow(row, policy)
     if not tenant.is_limited:
         return Decided(get_room(policy, tenant.limits), Spent(tenant.buckets[:SENDING], tenant.buckets[:SENDING]))

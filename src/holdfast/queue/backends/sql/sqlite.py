@@ -1,4 +1,4 @@
-"""What SQLite is told. Nothing else writes while a transaction does: there is nothing to lock, or to skip."""
+"""The SQL for SQLite. Only one transaction writes at a time: there is nothing to lock or to skip."""
 
 from collections.abc import Iterable, Sequence
 
@@ -15,7 +15,7 @@ _INSERT = (
     "insert into holdfast_queue_message (id, queue, lane, tenant, at, until, expires, party, extra, body) "
     "values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)"
 )
-# There is no lateral join: what a lane has is a list of numbers for each.
+# SQLite has no lateral join, so use a list of ids for each lane.
 _TAKE = (
     f"select {columns()}, m.body from json_each($1) as one join holdfast_queue_message m on m.id in ("  # noqa: S608 - constants
     "select w.id from holdfast_queue_message w where w.lane = json_extract(one.value, '$[0]') and w.until is null "
@@ -89,7 +89,7 @@ class SqliteDialect:
     def take(self, transaction: Transaction, searches: Sequence[Search], each: int, up_to: int, most: int) -> Taken:
         lists = f"[{','.join([f'[{one.lane},{one.at},{one.id}]' for one in searches])}]"
         rows, asked = taken(transaction.execute(_TAKE, (lists, up_to, each, most)), searches, each, most)
-        # Those of a lane come by their numbers: where it was cut short, others may wait for longer.
+        # The messages of a lane come in the order of their ids: if it was cut short, older ones may be missing.
         places = {search.lane: place for place, search in enumerate(searches[:asked])}
         rows = [row for row in rows if row[1] in places]
         rows.sort(key=lambda row: (places[row[1]], row[6], row[0]))
@@ -105,7 +105,7 @@ class SqliteDialect:
             transaction.execute_many(_BUCKETS, spent)
         if lanes:
             transaction.execute_many(_LANE, ((*one[1:], one.id) for one in lanes))
-        return ()  # only `wake` would ask
+        return ()  # only `wake` would use it
 
     def keep(self, database: Database, plain: Plain) -> Kept | None:
         return database.write(lambda transaction: self._keep(transaction, plain))
@@ -128,7 +128,7 @@ class SqliteDialect:
             return None
         lanes = transaction.execute(_HAND, (queue, self.numbers(plain.lanes)))
         if len(lanes) < len(plain.lanes):
-            return None  # those that are there were made by others, for what they have
+            return None  # the existing lanes were created by other tenants, and are loaded
         ids = {number: id_ for number, _, _, id_ in lanes}
         number = find_least_loaded([*ids], {number: LaneLoad(depth, turn) for number, depth, turn, _ in lanes})
         expires = None if plain.ttl is None else at + plain.ttl
@@ -140,4 +140,4 @@ class SqliteDialect:
         return Kept(id_, number, ready + delayed + 1, limits)
 
     def wake(self, transaction: Transaction, queue: str) -> None:
-        pass  # workers look at the file itself
+        pass  # workers watch the file itself

@@ -1,11 +1,10 @@
-"""One step on one queue, inside a transaction: what it has looked at, and the counters that it changes.
+"""The work of one transaction on one queue: the rows that it has read, and the counters that it changes.
 
-Where others write at the same time, rows are locked in one order, so that two steps never wait for each other in a
-circle: messages first, which are skipped where somebody else has them; then tenants by number; lanes by number at the
-end. Messages that are parked are locked after their tenants, never before: whoever ends the one before them has no
-choice but to wait for them. Counters only ever have something added, so a tenant need not be locked for them. It is,
-with all others of the step, where what is decided depends on it: its limits, groups and keys, and lanes that are yet to
-be made.
+Where others write concurrently, rows are locked in one order, so that transactions do not deadlock: messages first,
+skipping those that others have locked; then tenants by id; lanes by id at the end. Parked messages are locked after
+their tenants, never before: a transaction that removes the message before them must wait for them. Counters are only
+added to, which needs no lock on a tenant. A tenant is locked, with all others of the step, if a decision depends on it:
+on its limits, groups and keys, and on lanes that do not exist yet.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -32,18 +31,18 @@ _ADD_LANE = "insert into holdfast_queue_lane (queue, number, rank) values ($1, $
 
 
 class Tally:
-    """What a step adds to the counters of a lane."""
+    """A change of a lane's counters."""
 
     __slots__ = ("dead", "delayed", "leased", "newest", "ready", "turn")
 
     def __init__(self) -> None:
         self.ready = self.leased = self.delayed = self.dead = self.newest = 0
         self.turn = -1
-        """When it has its next turn at the earliest, if that changes."""
+        """When the lane may be served next, or -1 if that does not change."""
 
 
 class Step:
-    """What a transaction does to one queue. One that only reads says so."""
+    """The work of a transaction on one queue. `is_read` if it only reads."""
 
     def __init__(
         self,
@@ -61,21 +60,21 @@ class Step:
             _find_queue(dialect.time, due=due, by="name" if isinstance(queue, str) else "id"), (queue,)
         )
         if not rows:
-            raise NotFound(f"there is no queue {queue}: make it first, by opening it with holdfast.queue.Queue")
+            raise NotFound(f"there is no queue {queue}: create it first, by opening it with holdfast.queue.Queue")
         self.queue: int
         self.name: str
         self.origin: int
         self.next_due: int | None
-        """When the first of those that are held is due, if that was asked for."""
+        """When the first leased or delayed message is due, if `due` was requested."""
         self.seen: int
-        """The latest time that was written down; see `time.py`."""
+        """The latest time that was stored: see `time.py`."""
         self.queue, self.name, self.origin, policy, self.seen, server, self.next_due = rows[0]
         self.policy = policy_of(bytes(policy))
         self.now: float = server if wall is None else wall
         self.at = milliseconds(self.now)
         self.tenants: dict[int, TenantRow] = {}
         self.numbers: dict[int, int] = {}
-        """The numbers of lanes that the step has seen, by key."""
+        """The numbers of lanes that the step has read, by id."""
         self._lane_ids: dict[int, int] = {}
         self._depths: dict[int, LaneLoad] = {}
         self._lanes: dict[int, Tally] = {}
@@ -86,7 +85,7 @@ class Step:
     # Tenants
 
     def meet(self, names: Collection[str]) -> dict[str, TenantRow]:
-        """Tenants by name; those that nobody has heard of are made."""
+        """Return tenants by name. Create unknown ones."""
         statement = f"{_TENANTS}queue = $1 and name {self.dialect.named('$2')}"
         found = self._read(statement, (self.queue, self.dialect.texts(names)))
         missing = sorted(set(names).difference(row.name for row in found))
@@ -96,13 +95,13 @@ class Step:
         return {row.name: row for row in found}
 
     def know(self, numbers: Iterable[int]) -> None:
-        """See to it that these tenants are known to the step."""
+        """Read the tenants with these ids, unless the step has read them."""
         missing = {number for number in numbers if number not in self.tenants}
         if missing:
             self._read(f"{_TENANTS}id {self.dialect.among('$1')}", (self.dialect.numbers(missing),))
 
     def lock(self) -> None:
-        """Lock all tenants that the step knows, and read them again: from now on they are as they seem to be."""
+        """Lock all tenants that the step has read, and read them again: from now on they do not change."""
         if self._is_locked or not self.dialect.has_locks or not self.tenants:
             return
         statement = f"{_TENANTS}id {self.dialect.among('$1')} order by id{self.dialect.lock('holdfast_queue_tenant')}"
@@ -118,12 +117,12 @@ class Step:
     # Lanes
 
     def depths(self, numbers: Collection[int]) -> dict[int, LaneLoad]:
-        """How deep lanes are, which are made if need be."""
+        """Return the loads of lanes. Create missing lanes."""
         self.lane_ids(numbers)
         return {number: self._depths[number] for number in numbers}
 
     def lane_ids(self, numbers: Iterable[int]) -> Mapping[int, int]:
-        """The keys of lanes, which are made if need be."""
+        """Return the ids of lanes by number. Create missing lanes."""
         missing = {number for number in numbers if number not in self._lane_ids}
         if missing:
             self._read_lanes(missing)
@@ -144,7 +143,7 @@ class Step:
             self._depths[number] = LaneLoad(ready, turn)
 
     def lane(self, id_: int) -> Tally:
-        """What is to change about a lane, by key."""
+        """Return the pending change of a lane, by id."""
         found = self._lanes.get(id_)
         if found is None:
             found = self._lanes[id_] = Tally()
@@ -153,7 +152,7 @@ class Step:
     def count(
         self, lane: int, tenant: int, *, ready: int = 0, leased: int = 0, delayed: int = 0, dead: int = 0
     ) -> None:
-        """Change the counters of a lane, and of a tenant who has messages there."""
+        """Change the counters of a lane, and of a tenant with messages there."""
         tally, row = self.lane(lane), self.tenants[tenant]
         tally.ready += ready
         tally.leased += leased
@@ -167,7 +166,7 @@ class Step:
             row.spilled += ready
 
     def save(self) -> list[int]:
-        """Write what has changed: the end of the step. Returns lanes in which nothing waited before."""
+        """Write all changes, at the end of the step. Return the lanes in which no message waited before."""
         tenants = [change for _, row in sorted(self.tenants.items()) if (change := row.change()) is not None]
         lanes = [
             LaneChange(id_, one.ready, one.leased, one.delayed, one.dead, one.turn, one.newest)
@@ -180,7 +179,7 @@ class Step:
 
 
 def with_ids(step: Step, statement: str, ids: Sequence[int], *parameters: Any) -> list[Row]:
-    """Run a statement on messages: `{ids}` in it is the condition on theirs, whose parameter is the last."""
+    """Run a statement on messages. `{ids}` in it is the condition on their ids, whose parameter is the last."""
     place = f"${len(parameters) + 1}"
     return step.transaction.execute(
         statement.format(ids=step.dialect.among(place)), (*parameters, step.dialect.numbers(ids))
@@ -196,5 +195,5 @@ def _find_queue(time: str, *, due: bool, by: str) -> str:
 
 @lru_cache(maxsize=256)
 def policy_of(kept: bytes) -> QueuePolicy:
-    """A policy as it was kept."""
+    """Return a stored policy."""
     return decode_policy(kept)

@@ -1,4 +1,4 @@
-"""Dropping what is too old to be worth anything."""
+"""Drop old messages."""
 
 from holdfast.engines import Value
 from holdfast.queue.backends.sql.message import Message, columns, milliseconds
@@ -7,7 +7,7 @@ from holdfast.queue.backends.sql.schema import PARKED
 from holdfast.queue.backends.sql.step import Step, with_ids
 
 AT_ONCE = 1000
-"""Messages that are dropped in one step, so that nobody waits long for it."""
+"""Messages that are dropped in one transaction, so that others do not wait long."""
 _FROM = "select m.id, m.tenant from holdfast_queue_message m where "
 _EXPIRED = f"{_FROM}m.queue = $1 and m.expires <= $2 and m.leased = 0 order by m.expires limit $3"
 _RESENT = f"{_FROM}m.queue = $1 and m.sent < $2 and m.leased = 0{{own}} order by m.sent limit $3"
@@ -24,24 +24,24 @@ _TAKE = (
 
 
 class Sweep:
-    """One step of a sweep: what was sent before a time, or has expired.
+    """One transaction of a sweep: drop messages that were sent before a time, or have expired.
 
-    What is found is nobody's yet. Tenants are locked before any of it is, because some may wait for others of their
-    group; and whoever else sweeps the same waits there. Then those are taken that nobody else has, and still are there.
+    Messages are found without locks. Their tenants are locked first, because some messages may be parked; concurrent
+    sweeps wait there. Then the messages are locked that still exist and that no other transaction has locked.
     """
 
     def __init__(self, step: Step, before: float | None) -> None:
         self.step = step
         self._before = None if before is None else milliseconds(before)
         self._found: dict[int, int] = {}
-        """Messages, and their tenants."""
+        """The tenants of found messages, by message."""
 
     def run(self) -> tuple[int, bool]:
-        """Drop them; how many, and whether there may be more."""
+        """Drop the messages. Return their number, and whether there may be more."""
         step = self.step
         self._find(_EXPIRED, step.queue, step.at)
         if step.policy.ttl is not None:
-            # Whoever has a ttl of its own was found by it.
+            # Messages with their own ttl were found by it.
             self._find_older(step.at - milliseconds(step.policy.ttl) + 1, " and m.expires is null")
         if self._before is not None:
             self._find_older(self._before, "")
@@ -55,7 +55,7 @@ class Sweep:
         return len(old), self._room < 1
 
     def _find_older(self, limit: int, own: str) -> None:
-        """Those that were sent before a time."""
+        """Find messages that were sent before a time."""
         step = self.step
         self._find(_RESENT.format(own=own), step.queue, limit)
         self._find(_PARKED.format(own=own), step.queue, limit)
@@ -79,6 +79,6 @@ class Sweep:
         return [Message(*row[:-1]) for row in rows]
 
     def _is_old(self, message: Message) -> bool:
-        """Whether it still is what it was found for: it may have been another's in between."""
+        """Return whether a message is still old: it may have changed since it was found."""
         is_before = self._before is not None and message.age_from < self._before
         return is_before or message.expires_at(self.step.policy) <= self.step.at

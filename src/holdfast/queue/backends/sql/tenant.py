@@ -1,4 +1,4 @@
-"""A tenant as a step found it, and what the step changes about it."""
+"""A tenant as a step has read it, and the changes that the step makes."""
 
 from functools import lru_cache
 
@@ -30,12 +30,12 @@ class TenantRow:
         self.name: str = row[1]
         self._policy = policy
         self.ready = self.spilled = self.leased = self.delayed = self.dead = 0
-        """What the step adds to the counters."""
+        """Changes of the counters by this step."""
         self.has_spent = False
         self.refresh(row)
 
     def refresh(self, row: Row) -> None:
-        """It was read again, and locked: nobody else changes it until the step is done."""
+        """Update from a row that was read under a lock: no other transaction changes it until the step is done."""
         self.own = None if row[2] is None else limits_of(bytes(row[2]))
         self.limits = self.own or self._policy.limits
         self.found = TenantState(
@@ -53,13 +53,13 @@ class TenantRow:
 
     @property
     def is_limited(self) -> bool:
-        """Whether it may not do what it likes, so that what it does must be counted exactly."""
+        """Whether the tenant has limits, so that its use must be counted exactly."""
         limits = self.limits
         return not (limits.rate is limits.max_rate is limits.run_rate is limits.concurrency is None)
 
     @property
     def state(self) -> TenantState:
-        """What is known of it, with what the step has done so far."""
+        """The tenant's state, including the changes of this step."""
         found = self.found
         if not (self.ready or self.spilled or self.leased or self.delayed):
             return found
@@ -73,11 +73,11 @@ class TenantRow:
 
     @property
     def counters(self) -> TenantCounters:
-        """As they are after the step."""
+        """The counters after this step."""
         return TenantCounters(self.found.ready + self.ready, self.found.leased + self.leased)
 
     def spend(self, state: TenantState) -> None:
-        """Keep the buckets of a state that the rules have returned. The tenant must be locked."""
+        """Take over the buckets of a state that the rules returned. The tenant must be locked."""
         self.found = msgspec.structs.replace(
             self.found,
             rate_full_at=state.rate_full_at,
@@ -91,7 +91,7 @@ class TenantRow:
 
     @property
     def buckets(self) -> Buckets:
-        """As they are kept."""
+        """The buckets in their stored form."""
         found = self.found
         return (
             round(found.rate_full_at * _MICRO),
@@ -103,7 +103,7 @@ class TenantRow:
         )
 
     def change(self) -> TenantChange | None:
-        """What to write; None: nothing has changed."""
+        """Return the change to write, or None if nothing has changed."""
         if self.ready or self.spilled or self.leased or self.delayed or self.dead or self.has_spent:
             buckets = self.buckets if self.has_spent else None
             return TenantChange(self.id, self.ready, self.spilled, self.leased, self.delayed, self.dead, buckets)
@@ -112,5 +112,5 @@ class TenantRow:
 
 @lru_cache(maxsize=4096)
 def limits_of(kept: bytes) -> Limits:
-    """Limits as they were kept."""
+    """Return stored limits."""
     return decode_limits(kept)

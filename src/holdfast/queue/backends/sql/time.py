@@ -1,8 +1,8 @@
-"""A clock that was set back: what was planned by it before must not wait until it has caught up.
+"""Handle a clock that is set back: planned times must not wait until the clock has caught up.
 
-Where there is no server whose clock all go by, the latest time is kept with the queue; when it is a second or more
-before that, everything that is planned is moved by the difference, so that it is as far away as it was. The clock of a
-server is hardly ever set back, but another server may take its place: a sweep sees to it that no lane waits for that.
+Without a server whose clock all processes use, the latest time is stored with the queue. If the clock is a second or
+more behind it, all planned times are moved by the difference, so that they are as far away as before. The clock of a
+server is hardly ever set back, but another server may replace it: a sweep ensures that no lane waits for that.
 """
 
 import logging
@@ -20,7 +20,7 @@ _HELD = (
     "update holdfast_queue_message set until = until + $1, at = case when leased = 0 then at + $1 else at end "
     "where queue = $2 and until is not null and until < $3"
 )
-# Those that wait for others of their group have the end of their own delay there.
+# For parked messages, `at` is the end of their own delay.
 _WAITING = f"update holdfast_queue_message set at = at + $1 where queue = $2 and until = {PARKED}"  # noqa: S608 - constants
 _TURNS = "update holdfast_queue_lane set turn = $1 where queue = $2 and turn > $1"
 _LATER = (
@@ -35,16 +35,16 @@ _KEYS = (
 log = logging.getLogger(__name__)
 
 FAR = milliseconds(RECHECK_SECONDS + 4)
-"""No turn is planned as far ahead."""
+"""Later than any turn is ever planned."""
 
 
 def keep_time(step: "Step") -> None:
-    """Write the time down and, if it is earlier than it was before, move what is planned."""
+    """Store the time and, if it is earlier than the stored one, move planned times."""
     if abs(step.at - step.seen) < SECOND:
         return
     if step.seen and step.at < step.seen:
         shift = step.at - step.seen
-        log.warning("queue %s: the clock was set back by %.1f s; what was planned is moved", step.name, -shift / 1000)
+        log.warning("queue %s: the clock was set back by %.1f s; moving planned times", step.name, -shift / 1000)
         step.transaction.execute(_HELD, (shift, step.queue, PARKED))
         step.transaction.execute(_WAITING, (shift, step.queue))
         step.transaction.execute(_TURNS, (step.at, step.queue))
@@ -55,6 +55,6 @@ def keep_time(step: "Step") -> None:
 
 
 def mend_turns(step: "Step") -> None:
-    """Let lanes have their turn whose time was set when the clock was ahead."""
+    """Let lanes be served whose turn was set while the clock was ahead."""
     statement = _LATER.format(lock=step.dialect.lock("l"))
     step.transaction.execute(statement, (step.at, step.queue, step.at + FAR))

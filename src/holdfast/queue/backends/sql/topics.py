@@ -1,4 +1,4 @@
-"""Messages for many: every queue that subscribes to a topic gets its own, and one of them is the first."""
+"""Publish messages: every queue that subscribes to a topic gets a copy, and one of them is delivered first."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ _CLAIM = (
     "delete from holdfast_queue_publication where id in "
     "(select p.id from holdfast_queue_publication p where p.id {ids} order by p.id{skip}) returning id"
 )
-# What has become of a publication has numbers between its own and the last; others may, too, which came with it.
+# The copies of a publication have ids between its own and `last`, perhaps with copies of others in between.
 _UNSEEN = (
     "select p.id, exists (select 1 from holdfast_queue_message m where m.id > p.id and m.id <= p.last) "
     "from holdfast_queue_publication p where p.id > $1 order by p.id limit $2"
@@ -27,13 +27,13 @@ _FORGET = (
     "(select p.id from holdfast_queue_publication p where p.id {ids} order by p.id{skip})"
 )
 AT_ONCE = 1000
-"""Publications that are looked at in one step."""
+"""Publications that are examined in one transaction."""
 
 
 def publish(
     transaction: Transaction, dialect: Dialect, topic: str, messages: Sequence[OutgoingMessage], wall: float | None
 ) -> tuple[list[SentMessage | RefusedMessage], list[str]]:
-    """Keep each message once for every subscriber; what became of each, and who the subscribers are."""
+    """Store each message for every subscriber. Return the results, by message and then queue, and the subscribers."""
     queues = [name for (name,) in transaction.execute(_SUBSCRIBERS, (topic,))]
     if not queues:
         return [], []
@@ -49,9 +49,9 @@ def publish(
 
 
 def claim(step: Step, publications: Sequence[int]) -> set[int]:
-    """Those of them that nobody has been given yet, or is being given just now: from now on somebody has.
+    """Return the publications of which no copy was leased before, and mark them as leased.
 
-    None is waited for: who waits here has messages, and perhaps tenants, that others wait for.
+    Does not wait for locks: this transaction holds messages, and perhaps tenants, that others wait for.
     """
     if not publications:
         return set()
@@ -60,9 +60,9 @@ def claim(step: Step, publications: Sequence[int]) -> set[int]:
 
 
 def forget(transaction: Transaction, dialect: Dialect, after: int) -> tuple[int, bool]:
-    """Forget publications of which all messages are gone, unseen by anybody, among the next after a number.
+    """Delete publications whose copies are all gone without being leased, among the next after an id.
 
-    Returns after which number to go on, 0 at the end of them, and whether any was forgotten.
+    Return the id after which to continue, 0 at the end, and whether any was deleted.
     """
     rows = transaction.execute(_UNSEEN, (after, AT_ONCE))
     gone = [number for number, has_messages in rows if not has_messages]

@@ -1,4 +1,4 @@
-"""Tenants that had as many messages in work as they may, and can have more now."""
+"""Serve tenants again that had been at their concurrency limit."""
 
 from collections.abc import Iterable
 
@@ -10,7 +10,7 @@ _ASLEEP = "select id from holdfast_queue_lane where queue = $1 and turn > $2 and
 
 
 def wake_spilled(step: Step, tenants: Iterable[int]) -> bool:
-    """Give what waits apart of these tenants its turn at once, not when they were to be looked at again."""
+    """Let the overflow lanes of these tenants be served immediately. Return whether any lane had been postponed."""
     numbers = [spill_lane(tenant, priority) for tenant in tenants for priority in range(PRIORITY_LEVELS)]
     if not numbers:
         return False

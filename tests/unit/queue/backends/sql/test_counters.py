@@ -108,7 +108,7 @@ def _policy(random: Random) -> QueuePolicy:
         hand=random.choice([0, 2, 4]),
         spill_above=random.choice([None, 3, 10]),
         ttl=random.choice([None, 20.0]),
-        attempts=2,
+        max_attempts=2,
         limits=random.choice([Limits(), _limits(random)]),
     )
 

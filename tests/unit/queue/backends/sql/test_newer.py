@@ -38,17 +38,17 @@ def write(database: SqliteDatabase, policy: bytes, limits: bytes) -> None:
 
 
 def test_what_it_added_is_passed_over_and_the_rest_holds(backend: SqlBackend, database: SqliteDatabase) -> None:
-    write(database, b'{"attempts": 7, "new": 1, "limits": {"new": 2}}', b'{"concurrency": 1, "new": 3}')
+    write(database, b'{"max_attempts": 7, "new": 1, "limits": {"new": 2}}', b'{"concurrency": 1, "new": 3}')
     backend.send("work", [OutgoingMessage(tenant="a", body=b"x")] * 2)
     backend.send("work", [OutgoingMessage(tenant="a", body=b"x")])
     [held] = backend.lease(LeaseRequest(queue="work", count=10, lease=60.0)).deliveries
     assert backend.settle([Settlement(held.receipt, Ack())]) == [True]
     found = backend.inspect("work", tenants=["a"])
-    assert found.policy == QueuePolicy(attempts=7)
+    assert found.policy == QueuePolicy(max_attempts=7)
     assert [one.limits for one in found.tenants] == [Limits(concurrency=1)]
 
 
 def test_what_this_one_cannot_go_by_is_an_error_that_says_so(backend: SqlBackend, database: SqliteDatabase) -> None:
-    write(database, b'{"attempts": "as many as it takes"}', b"{}")
-    with pytest.raises(EngineMismatch, match=r"attempts.*upgrade this process"):
+    write(database, b'{"max_attempts": "as many as it takes"}', b"{}")
+    with pytest.raises(EngineMismatch, match=r"max_attempts.*upgrade this process"):
         backend.send("work", [OutgoingMessage(tenant="a", body=b"x")])
