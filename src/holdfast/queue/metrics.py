@@ -173,7 +173,7 @@ SNAPSHOT_TIMESTAMP = _gauge(
 # Alarms are not exported to CloudWatch and OpenTelemetry, which have alarms of their own.
 FIRST_ATTEMPT_WAIT = _gauge(
     "holdfast.queue.first_attempt.wait",
-    "Seconds that new work waits for its first attempt, as the alarm computes it.",
+    "Seconds new work waits for its first attempt, as the alarm computes it.",
     "s",
     in_opentelemetry=False,
 )

@@ -49,7 +49,7 @@ def test_the_last_failure_leaves_it_with_a_note(dependency: Dependency) -> None:
 
     with pytest.raises(ConnectionResetError) as raised:
         fail()
-    assert "pricing/get: 3 attempts" in raised.value.__notes__[0]
+    assert "pricing/get: gave up after 3 attempts" in raised.value.__notes__[0]
 
 
 def test_a_value_may_be_returned_from_it(dependency: Dependency) -> None:

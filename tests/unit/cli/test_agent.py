@@ -54,7 +54,7 @@ def test_a_zone_that_is_not_set_is_told_with_the_ways_to_set_it(run: Run) -> Non
         (["--endpoint", "http://127.0.0.1:1", "--endpoint", "x"], "address 'x': expected one such as"),
         (
             ["--endpoint", "http://127.0.0.1:1", "--endpoint", "http://127.0.0.1:1/"],
-            "sources http://127.0.0.1:1, http://127.0.0.1:1: expected each once",
+            "sources http://127.0.0.1:1, http://127.0.0.1:1: expected each only once",
         ),
         (
             ["--endpoint", "https://a.example.com/{workload}/{zone}"],

@@ -256,7 +256,7 @@ def test_too_few_latencies_are_a_warning_and_no_failure(run: Run, here: Path) ->
     assert "unknown (too few)" in ran.out
     in_json = run("calls", "advise", "few.txt", "--json")
     assert json.loads(in_json.out)["has_enough_samples"] is False
-    assert "too few" in json.loads(in_json.err)["note"]
+    assert "only 2 latencies: 5,000 are needed" in json.loads(in_json.err)["note"]
 
 
 def test_how_many_were_cut_off_is_told(run: Run, here: Path) -> None:

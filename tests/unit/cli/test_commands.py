@@ -102,7 +102,7 @@ def test_the_help_lists_every_command_with_what_it_does(run: Run, words: list[st
     assert (ran.code, ran.err) == (0, "")
     for name in (command for command in COMMANDS if " " not in command):
         assert re.search(rf"│ {name} +[A-Z]\w+", ran.out), name
-    assert "Exit codes: 0 done, 1 failed" in plain(ran.out)
+    assert "Exit codes: 0 success, 1 failed" in plain(ran.out)
 
 
 @pytest.mark.parametrize("group", GROUPS)

@@ -89,7 +89,7 @@ class TestDead:
     def test_a_page_says_how_to_go_on(self, run: Run) -> None:
         numbers = bury("mail", *of("a", *[b"x"] * 250))
         ran = run("queue", "dead", "mail", "--limit", "120", "--json")
-        assert ran.err == f'{{"note":"there are more: go on with --after {numbers[119]}, or raise --limit"}}\n'
+        assert ran.err == f'{{"note":"there are more: continue with --after {numbers[119]}, or raise --limit"}}\n'
         assert [letter["id"] for letter in msgspec.json.decode(ran.out)] == numbers[:120]
         rest = run("queue", "dead", "mail", "--limit", "130", "--after", str(numbers[119]), "--json").result
         assert [letter["id"] for letter in rest] == numbers[120:]
@@ -130,7 +130,7 @@ class TestRedrive:
     def test_those_that_are_worth_nothing_are_forgotten(self, run: Run) -> None:
         bury("mail", *of("a", b"1", b"2"))
         words = ("queue", "redrive", "mail", "--tenant", "a", "--discard")
-        assert run(*words, "--dry-run").out == "2 would be forgotten\n"
+        assert run(*words, "--dry-run").out == "2 would be deleted\n"
         assert run(*words).out == "2 deleted\n"
         assert taken("mail") == []
         assert run("queue", "dead", "mail", "--json").result == []
@@ -203,7 +203,7 @@ class TestSweep:
 
     def test_people_are_told_how_many_and_when(self, run: Run) -> None:
         ran = run("queue", "sweep", "mail", "--before", "2026-01-31T12:00Z")
-        assert ran.out == "0 of mail dropped that were sent before 2026-01-31 12:00:00Z\n"
+        assert ran.out == "0 messages of mail dropped that were sent before 2026-01-31 12:00:00Z\n"
 
     @pytest.mark.parametrize(
         ("before", "told"),

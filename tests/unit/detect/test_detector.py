@@ -74,5 +74,5 @@ def test_every_detector_has_options_and_a_state_that_need_nothing_to_begin() -> 
 
 def test_a_plug_in_that_is_no_detector_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(DETECTORS._registered, "no-detector", object)
-    with pytest.raises(InvalidValue, match="the detector no-detector has no options_type"):
+    with pytest.raises(InvalidValue, match=r"^detector no-detector has no options_type"):
         build_detector("no-detector", {})

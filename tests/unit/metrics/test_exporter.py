@@ -117,7 +117,7 @@ def test_prometheus_by_name_takes_the_port_of_its_process() -> None:
     for argument in (str(port - 1), f"127.0.0.1:{port - 1}", f"[127.0.0.1]:{port - 1}"):
         with PrometheusExporter.open(argument, target) as exporter:
             exporter.close()  # may be repeated
-    with pytest.raises(SettingsError, match="with a port from 1 to 65533; of several processes"):
+    with pytest.raises(SettingsError, match="with a port from 1 to 65533; each of several processes"):
         PrometheusExporter.open("65534", ExportTarget(namespace="x", processes=3))
 
 

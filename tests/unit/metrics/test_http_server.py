@@ -49,7 +49,9 @@ class TestScrapes:
     def test_where_it_cannot_listen_it_says_what_to_change(self, scrapes: MetricsServer, host: str) -> None:
         port = scrapes.server_address[1]
         reason = "Address already in use" if host == "127.0.0.1" else "Cannot assign requested address"
-        with pytest.raises(EngineUnavailable, match=f"cannot serve metrics on '{host}' port {port}: {reason}; give"):
+        with pytest.raises(
+            EngineUnavailable, match=f"cannot serve metrics on '{host}' port {port}: {reason}; choose another port"
+        ):
             MetricsServer(host, int(port), str)
 
     def test_those_who_hang_take_a_bounded_number_of_threads_and_give_them_back(self, scrapes: MetricsServer) -> None:

@@ -144,7 +144,7 @@ def test_a_job_can_be_called_as_the_function_it_is(queue: Queue) -> None:
 
 def test_a_name_can_be_given_and_must_be_one_of_a_kind(queue: Queue) -> None:
     queue.job(name="mail.send")(lambda to: None)
-    with pytest.raises(InvalidValue, match=r"queue work has a job mail\.send already"):
+    with pytest.raises(InvalidValue, match=r"queue work already has a job mail\.send"):
         queue.job(name="mail.send")(lambda to: None)
 
 

@@ -263,14 +263,14 @@ def test_a_forked_child_begins_at_nothing_even_if_the_lock_was_held() -> None:
 
 
 TEXT = """\
-# HELP holdfast_queue_polls_total Times that workers asked for messages.
+# HELP holdfast_queue_polls_total Requests of workers for messages.
 # TYPE holdfast_queue_polls_total counter
 holdfast_queue_polls_total{queue="mail",result="empty"} 1
 holdfast_queue_polls_total{queue="mail",result="filled"} 1
-# HELP holdfast_queue_received_total Messages that workers received.
+# HELP holdfast_queue_received_total Messages leased to workers.
 # TYPE holdfast_queue_received_total counter
 holdfast_queue_received_total{queue="mail"} 2
-# HELP holdfast_queue_tenant_received_total Messages that workers received, by tenant.
+# HELP holdfast_queue_tenant_received_total Messages leased to workers, by tenant.
 # TYPE holdfast_queue_tenant_received_total counter
 holdfast_queue_tenant_received_total{queue="mail",tenant="acme"} 1
 holdfast_queue_tenant_received_total{queue="mail",tenant="bolt"} 1
@@ -285,23 +285,23 @@ holdfast_queue_handled_total{queue="mail",result="retried"} 0
 # HELP holdfast_queue_tenant_handled_total Attempts to handle a message that have ended, by tenant.
 # TYPE holdfast_queue_tenant_handled_total counter
 holdfast_queue_tenant_handled_total{queue="mail",tenant="acme",result="acked"} 1
-# HELP holdfast_queue_redelivered_total Messages whose leases had ended, and that were delivered again.
+# HELP holdfast_queue_redelivered_total Messages made ready again because their leases had expired.
 # TYPE holdfast_queue_redelivered_total counter
 holdfast_queue_redelivered_total{queue="mail"} 1
-# HELP holdfast_queue_dropped_total Messages that were too old to be worth anything.
+# HELP holdfast_queue_dropped_total Messages dropped because they were older than their ttl.
 # TYPE holdfast_queue_dropped_total counter
 holdfast_queue_dropped_total{queue="mail"} 2
-# HELP holdfast_queue_spilled_total Messages that were moved to where the excess of their tenants waits.
+# HELP holdfast_queue_spilled_total Messages moved to their tenants' overflow lanes while leasing.
 # TYPE holdfast_queue_spilled_total counter
 holdfast_queue_spilled_total{queue="mail"} 4
-# HELP holdfast_queue_abandoned_total Messages that were buried because none of their workers was ever heard of again.
+# HELP holdfast_queue_abandoned_total Messages buried because their leases expired too often without settlement.
 # TYPE holdfast_queue_abandoned_total counter
 holdfast_queue_abandoned_total{queue="mail"} 3
-# HELP holdfast_queue_backend_errors_total Times that what keeps the messages could not be reached.
+# HELP holdfast_queue_backend_errors_total Times the backend could not be reached.
 # TYPE holdfast_queue_backend_errors_total counter
 holdfast_queue_backend_errors_total{queue="mail",operation="lease"} 1
 holdfast_queue_backend_errors_total{queue="mail",operation="settle"} 0
-# HELP holdfast_queue_handler_seconds How long handlers took.
+# HELP holdfast_queue_handler_seconds Seconds that handlers took.
 # TYPE holdfast_queue_handler_seconds histogram
 holdfast_queue_handler_seconds_bucket{queue="mail",le="0.00390625"} 0
 holdfast_queue_handler_seconds_bucket{queue="mail",le="0.0078125"} 0
@@ -325,7 +325,7 @@ holdfast_queue_handler_seconds_bucket{queue="mail",le="1024.0"} 1
 holdfast_queue_handler_seconds_bucket{queue="mail",le="+Inf"} 1
 holdfast_queue_handler_seconds_sum{queue="mail"} 0.5
 holdfast_queue_handler_seconds_count{queue="mail"} 1
-# HELP holdfast_queue_tenant_handler_seconds How long handlers took, by tenant.
+# HELP holdfast_queue_tenant_handler_seconds Seconds that handlers took, by tenant.
 # TYPE holdfast_queue_tenant_handler_seconds summary
 holdfast_queue_tenant_handler_seconds_sum{queue="mail",tenant="acme"} 0.5
 holdfast_queue_tenant_handler_seconds_count{queue="mail",tenant="acme"} 1
@@ -412,16 +412,16 @@ holdfast_queue_tenant_messages{queue="mail",tenant="other",state="delayed"} 1
 holdfast_queue_tenant_messages{queue="mail",tenant="other",state="leased"} 1
 holdfast_queue_tenant_messages{queue="mail",tenant="other",state="ready"} 2
 holdfast_queue_tenant_messages{queue="mail",tenant="other",state="spilled"} 0
-# HELP holdfast_queue_oldest_age_seconds How long the message has been waiting that waits the longest; 0 if none waits.
+# HELP holdfast_queue_oldest_age_seconds Age of the oldest waiting message; 0 if none waits.
 # TYPE holdfast_queue_oldest_age_seconds gauge
 holdfast_queue_oldest_age_seconds{queue="mail"} 500.0
 # HELP holdfast_queue_lanes_in_use Lanes that are not empty.
 # TYPE holdfast_queue_lanes_in_use gauge
 holdfast_queue_lanes_in_use{queue="mail"} 2
-# HELP holdfast_queue_snapshot_timestamp_seconds When the queue was looked at.
+# HELP holdfast_queue_snapshot_timestamp_seconds When the queue was last inspected.
 # TYPE holdfast_queue_snapshot_timestamp_seconds gauge
 holdfast_queue_snapshot_timestamp_seconds{queue="mail"} 1750000000.0
-# HELP holdfast_queue_first_attempt_wait_seconds How long new work waits for its first attempt, as its alarm sees it.
+# HELP holdfast_queue_first_attempt_wait_seconds Seconds new work waits for its first attempt, as the alarm computes it.
 # TYPE holdfast_queue_first_attempt_wait_seconds gauge
 holdfast_queue_first_attempt_wait_seconds{queue="mail"} 2.5
 # HELP holdfast_queue_alarm_open Whether an alarm on the queue is open.

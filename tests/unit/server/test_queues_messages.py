@@ -74,7 +74,7 @@ class TestOne:
         assert api.send("operator", params={"tenant": "bert/../x"}).status_code == 202
         assert api.send("operator", params={"tenant": "é\n"}).status_code == 202
         assert sorted(each.tenant for each in delivered(api)) == ["bert/../x", "é\n"]
-        assert "name the tenant" in problem(api.send("operator"), 403, "not-allowed")["detail"]
+        assert "add ?tenant=NAME" in problem(api.send("operator"), 403, "not-allowed")["detail"]
 
     def test_a_tenant_sends_for_itself_alone(self, api: Api) -> None:
         assert api.send("anna", params={"tenant": "anna"}).status_code == 202

@@ -59,7 +59,7 @@ def test_what_is_close_to_the_median_is_padded_and_the_reason_is_told() -> None:
 def test_the_network_is_added() -> None:
     near, far = advise(EVEN, Percentile()), advise(EVEN, Percentile(network_latency=0.15))
     assert far.timeout == pytest.approx(near.timeout + 0.15)
-    assert any("150 ms are added for the network" in reason for reason in far.reasons)
+    assert any("150 ms added for the network" in reason for reason in far.reasons)
     assert not any("network" in reason for reason in near.reasons)
 
 
@@ -69,7 +69,7 @@ def test_the_floor_and_the_ceiling_are_told_when_they_count() -> None:
     assert any("raised to the floor of 10 ms" in reason for reason in short.reasons)
     long = advise([20.0] * 5000, Percentile())
     assert long.timeout == 10.0
-    assert any("cut to the ceiling of 10 s" in reason for reason in long.reasons)
+    assert any("lowered to the ceiling of 10 s" in reason for reason in long.reasons)
     assert long.false_timeouts == 1.0
 
 

@@ -42,7 +42,9 @@ class PostgresOptions:
     def __post_init__(self) -> None:
         if self.url.partition("://")[0] not in {"postgresql", "postgres"}:
             # Without a scheme, any part may be the password, so the message shows nothing of the url.
-            raise InvalidValue("url has another scheme: expected postgresql://user:password@host:5432/database")
+            raise InvalidValue(
+                "the scheme of url is not postgresql: expected postgresql://user:password@host:5432/database"
+            )
         if not _is_valid_url(self.url):
             raise InvalidValue(
                 f"url {_mask_url(self.url)!r} is not valid: expected postgresql://user:password@host:5432/database "

@@ -97,7 +97,7 @@ def test_names_of_workers_are_any_text_on_one_line() -> None:
         ("name,zone\na,az1\n", "file: expected JSON lines, or CSV whose first line has a column `worker`"),
         ("worker;zone\na;az1\n", "file: expected JSON lines, or CSV whose first line has a column `worker`"),
         ("[1]\n", "file: expected JSON lines, or CSV whose first line has a column `worker`"),
-        ("worker,zone,zone\na,b,c\n", "file: columns worker, zone, zone; expected each once"),
+        ("worker,zone,zone\na,b,c\n", "file: columns worker, zone, zone; expected each column once"),
         ("worker,zone\na,az1\nb,az2,c\n", "file, line 3: 3 fields, and the first line has 2"),
         ("\n\n\nworker,zone\n\na,az1,c\n", "file, line 6: 3 fields, and the first line has 2"),
         ("\n\nworker,zone\na,az1,c\n", "file, line 4: 3 fields, and the first line has 2"),

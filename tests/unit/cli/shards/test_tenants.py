@@ -298,7 +298,7 @@ REFUSED: list[tuple[list[str], int, str, str]] = [
     (["remove"], 2, "invalid-value", WHICH),
     (["remove", "a", "--file", "-"], 2, "invalid-value", WHICH),
     (["assign", "--file", "nowhere"], 2, "invalid-value", "nowhere cannot be read: No such file or directory"),
-    (["assign", "a", "--lookback", "soon"], 2, "invalid-value", "duration 'soon': expected one such as 90s"),
+    (["assign", "a", "--lookback", "soon"], 2, "invalid-value", "duration 'soon': expected a duration such as 90s"),
     (["suspects"], 2, "invalid-value", "no worker: name the failing workers"),
     (["suspects", "az1-1", "--limit", "0"], 2, "invalid-value", "0 suspects: expected 1 or more"),
     (["suspects", "az1-1", "nobody"], 1, "not-found", "there is no worker nobody in this fleet"),
@@ -416,7 +416,7 @@ def test_what_was_before_can_be_forgotten(run: Run) -> None:
     ran = run("shards", "forget", "--lookback", "7d")
     assert (ran.code, ran.out) == (0, "0 forgotten\n")
     assert run("shards", "forget", "--json").code == 2, "how far back is to be said"
-    assert "expected one such as" in run("shards", "forget", "--lookback", "soon").err
+    assert "expected a duration such as" in run("shards", "forget", "--lookback", "soon").err
 
 
 def test_what_was_before_a_time_is_forgotten_and_what_was_later_is_not(run: Run) -> None:

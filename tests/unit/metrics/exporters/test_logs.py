@@ -185,7 +185,7 @@ def test_a_lock_that_was_held_at_a_fork_is_free_in_the_child(exporter: LogExport
 
 
 def test_at_least_one_record_a_second_is_made() -> None:
-    with pytest.raises(InvalidValue, match="at most 0 log records per second"):
+    with pytest.raises(InvalidValue, match="per_second is 0: expected 1 or more log records"):
         LogExporter(per_second=0)
 
 

@@ -99,7 +99,7 @@ class TestFinding:
         bench.clock.advance(1)
         bench.work()
         [letter] = bench.dead()
-        assert letter.reason == "UnknownJob: there is no job unknown here"
+        assert letter.reason == "UnknownJob: this worker has no job unknown"
         assert bench.sink.endings == ["retried", "buried"]
 
     def test_a_body_that_calls_nothing_is_buried_where_there_are_only_jobs(self) -> None:
