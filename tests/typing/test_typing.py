@@ -89,7 +89,7 @@ REFUSED = {
     "a message without a tenant": ('queue.send(b"x")', "call-arg"),
     "a text as a body": ('queue.send("x", tenant="a")', "arg-type"),
     "a handler that takes no delivery": ("queue.handle()(len)", "type-var"),
-    "a handler that takes no delivery, without parentheses": ("queue.handle(len)", "call-overload"),
+    "a handler that takes no delivery, without parentheses": ("queue.handle(len)", "type-var"),
     "a worker's options by position": ("WorkerOptions(8)", "call-arg"),
     "a seed of bytes": ('seeded(b"a")', "arg-type"),
     "the root where one of its errors is wanted": ("g: EngineError = HoldfastError()", "assignment"),

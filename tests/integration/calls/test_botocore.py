@@ -736,7 +736,7 @@ def test_why_it_was_the_last_attempt_is_in_the_errors_metadata(
     with pytest.raises(boto.ClientError) as caught:
         govern(connect(server.url), dependency()).get_item(**KEY)
     note = caught.value.response["ResponseMetadata"][NOTE_KEY]  # type: ignore[literal-required]
-    assert note.startswith("holdfast: table/GetItem: 3 attempts")
+    assert note.startswith("holdfast: table/GetItem: gave up after 3 attempts")
     assert "max_attempts is reached" in note
 
 

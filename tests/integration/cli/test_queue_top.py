@@ -87,7 +87,7 @@ def terminal(tmp_path: Path, backend: SqlBackend) -> Iterator[Terminal]:
 def test_it_shows_what_changes_until_q_is_pressed(terminal: Terminal, backend: SqlBackend) -> None:
     seen = terminal.read("[bold]tenant")
     assert "work.sqlite" in seen.replace("\r\n", "")  # the address may be longer than a line
-    assert "q ends" in seen
+    assert "q quits" in seen
     assert re.search(r"mail +3 ", seen)
     backend.send("mail", [OutgoingMessage(tenant="another", body=b"x")] * 5)
     assert re.search(r"mail +8 ", terminal.read("another"))

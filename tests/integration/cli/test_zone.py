@@ -167,7 +167,7 @@ def test_without_a_credential_that_may_the_server_is_not_moved(
         assert ("set HOLDFAST_TOKEN" in error["detail"]) == (token is None)
     code, error = zone("out", "use1-az1", "--reason", "x", token="two\nlines")
     assert (code, error["error"]) == (4, "credential-refused")
-    assert "HOLDFAST_TOKEN holds no token" in error["detail"]
+    assert "HOLDFAST_TOKEN is not a valid token" in error["detail"]
     assert not any(each["state"] == "out" for each in zone("status", "use1-az1")[1])
 
 
@@ -199,7 +199,7 @@ def test_a_server_that_is_not_there_is_unavailable(zone: Callable[..., tuple[int
             ["out", "use1-az1", "--reason", "x"],
             1,
             "outcome-unknown",
-            "the log says why; it may or may not have been done: look before you repeat it (trace 0af7)",
+            "the log says why; the change may or may not have been made: check before you repeat it (trace 0af7)",
         ),
         (
             problem(type="urn:holdfast:problem:engine", detail="the log says why", trace_id="0af7"),

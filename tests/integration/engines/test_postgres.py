@@ -384,7 +384,7 @@ class TestCollisions:
 
         with (
             PostgresDatabase(PostgresOptions(url=url), clock=FakeClock()) as database,
-            pytest.raises(EngineUnavailable, match=f"was run {MAX_RUNS} times"),
+            pytest.raises(EngineUnavailable, match=f"ran {MAX_RUNS} times"),
         ):
             database.write(work)
         assert len(runs) == MAX_RUNS
