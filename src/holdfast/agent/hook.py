@@ -18,7 +18,7 @@ from holdfast.agent.state import AgentState
 logger = logging.getLogger("holdfast.agent")
 
 TAIL_BYTES = 2000
-"""Of a failed hook's output, for the log: the last lines of an error."""
+"""The last bytes of a failed hook's output, which the agent logs."""
 GRACE_SECONDS = 2.0
 """Between SIGTERM and SIGKILL for a hook that timed out."""
 STOPPING_GRACE_SECONDS = 0.5

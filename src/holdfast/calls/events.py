@@ -51,7 +51,7 @@ class GaveUp:
     seconds: float
     """Duration of the whole call."""
     failure: FailureKind | None = None
-    """Of the last attempt; None if none was made."""
+    """Why the last attempt failed; None if there was no attempt."""
     retry_owner: str | None = None
     """The layer that retries instead, if the reason is `not_owner`."""
 

@@ -153,8 +153,16 @@ class KeyReader:
 
 
 _QUEUES = (
-    *("queue", "ready", "spilled", "change/s", "empty in", "oldest age"),
-    *("in flight", "delayed", "dead", "lanes in use"),
+    "queue",
+    "ready",
+    "spilled",
+    "change/s",
+    "empty in",
+    "oldest age",
+    "in flight",
+    "delayed",
+    "dead",
+    "lanes in use",
 )
 _TENANTS = ("tenant", "queue", "ready", "spilled", "change/s", "empty in", "in flight", "delayed", "dead")
 

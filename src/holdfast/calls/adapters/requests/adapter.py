@@ -91,7 +91,7 @@ class RequestsExchange:
         if isinstance(self.timeout, Timeout):
             return self.timeout
         connect, read = self.timeout if isinstance(self.timeout, tuple) else (self.timeout, self.timeout)
-        # Not `attempt.timeout`, part of which has passed: it starts again after a connection set-up.
+        # Not `attempt.timeout`: the attempt's time starts again after the connection set-up.
         return shorter_timeout(connect, attempt.connect_timeout), shorter_timeout(
             read, min(self.dependency.timeout, attempt.call_timeout)
         )
