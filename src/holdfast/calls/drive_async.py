@@ -60,22 +60,29 @@ def bind_async(  # noqa: C901, PLR0915 - the fast path is inlined, as in `drive.
         expires = started + dependency.timeout
         if call_expires < expires:  # noqa: PLR1730 - faster
             expires = call_expires
-        attempt = TimedAttempt(expires, owner, outer, dependency, call_expires)
-        if expires < inf:
-            expiries = dependency.last_expiries
-            if (  # the most frequent case of `arm_timeout`, inlined
-                expiries is not None
-                and getattr(expiries.loop, "_thread_id", None) == get_ident()
-                and expires >= expiries.latest
-                and expires >= expiries.armed_for
-            ):
-                task: Any = current_task(expiries.loop)
-                attempt.task = task
-                attempt.cancelling = task.cancelling()
-                attempt.expiries = expiries
-                expiries.latest = expires
-                expiries.pending[attempt] = expires
-            else:
+        expiries = dependency.last_expiries
+        if (  # the most frequent case of `arm_timeout`, inlined
+            expiries is not None
+            and getattr(expiries.loop, "_thread_id", None) == get_ident()
+            and expiries.latest <= expires < inf
+            and expires >= expiries.armed_for
+        ):
+            task: Any = current_task(expiries.loop)
+            attempt = TimedAttempt(
+                expires,
+                owner,
+                outer,
+                dependency,
+                call_expires,
+                expiries=expiries,
+                task=task,
+                cancelling=task.cancelling(),
+            )
+            expiries.latest = expires
+            expiries.pending[attempt] = expires
+        else:
+            attempt = TimedAttempt(expires, owner, outer, dependency, call_expires)
+            if expires < inf:
                 arm_timeout(attempt)
         token = set_scope(attempt)
         try:

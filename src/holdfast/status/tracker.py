@@ -76,7 +76,7 @@ class ZoneTracker:
 
     def out(self, workload: str | None = None) -> frozenset[Zone]:
         out = self._decision.zones_out
-        return out.get(workload, out[None])
+        return out[workload] if workload in out else out[None]  # faster than get() with a default
 
     @property
     def age(self) -> float | None:
