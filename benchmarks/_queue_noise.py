@@ -25,7 +25,7 @@ from benchmarks._queue_servers import Engine, Servers
 
 FIFO: Mapping[str, Any] = {
     "lanes": 1,
-    "hand": 1,
+    "lanes_per_tenant": 1,
     "spill_above": None,
     "fresh_for": 0,
     "backlog_share": 0,

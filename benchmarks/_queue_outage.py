@@ -6,7 +6,7 @@ with one lane and no protection (FIFO), which has the same backlog; and whether 
 is not drained to the end. A fresh message whose job has not begun a second after the last was sent counts as having
 waited for as long as was measured.
 
-The backlog is sent in steps of 10,000 by a producer whose clock is an hour slow. There is no `max_backlog`, and there
+The backlog is sent in steps of 10,000 by a producer whose clock is an hour slow. There is no `max_waiting`, and there
 are no limits; all else is Holdfast's default.
 """
 
@@ -29,8 +29,8 @@ MODULE = "_queue_holdfast"
 WARM = 2.0
 """Seconds before anything is measured: a worker that begins allocates what it needs."""
 POLICIES: Mapping[str, Mapping[str, Any]] = {
-    "holdfast": {"max_backlog": None},
-    "fifo": {**FIFO, "max_backlog": None},
+    "holdfast": {"max_waiting": None},
+    "fifo": {**FIFO, "max_waiting": None},
 }
 
 

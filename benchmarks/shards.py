@@ -223,12 +223,15 @@ def _workers(sharding: DesignedSharding, table: SlotTable) -> np.ndarray[tuple[i
 def changes(tenants: int) -> Iterator[tuple[str, float]]:
     fleet = QUADRUPLES.fleet
     made = partial(DesignedSharding, size=SIZE, overlap=2, key=KEY, design_slot_count=WORKERS)
-    relieved = made(fleet.relieve("worker-7", by="worker-2048"))
+    slot_shared = made(fleet.share_slot("worker-7", by="worker-2048"))
     spare = made(fleet.add(Slot(worker="worker-2048")))
-    substituted = made(spare.fleet.substitute("worker-7", "worker-2048"))
-    yield "one worker more", moved(QUADRUPLES, relieved, tenants)
+    substituted = made(spare.fleet.replace_with_spare("worker-7", "worker-2048"))
+    yield "one worker more", moved(QUADRUPLES, slot_shared, tenants)
     yield "one worker less", moved(spare, substituted, tenants)
-    yield "one worker less (relief)", moved(relieved, made(relieved.fleet.drain("worker-2048")), tenants)
+    yield (
+        "one worker less (of a shared slot)",
+        moved(slot_shared, made(slot_shared.fleet.drain("worker-2048")), tenants),
+    )
     twins = [f"twin-{number}" for number in range(WORKERS)]
     yield "doubled, quadruples", moved(QUADRUPLES, QUADRUPLES.double(twins), tenants)
     yield "doubled, parity", moved(PARITY, PARITY.double(twins), tenants)

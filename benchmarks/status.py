@@ -188,10 +188,10 @@ def tracker_read(count: int) -> int:
         zone=Zone(ZONE), workload=name, state=ZoneState.OUT, since=0.0, by="benchmark", reason="benchmark"
     )
     tracker.receive(0, [status], at=1.0)
-    tracker.review()
-    assert tracker.out(name)
+    tracker.decide()
+    assert tracker.zones_out(name)
     for _ in repeat(None, count):
-        tracker.out(name)
+        tracker.zones_out(name)
     return count
 
 
@@ -327,7 +327,7 @@ def measure_quorum() -> tuple[float, float]:
         def read() -> None:
             while not stop.is_set():
                 begun = time.perf_counter()
-                tracker.out("shop")
+                tracker.zones_out("shop")
                 slowest[0] = max(slowest[0], time.perf_counter() - begun)
                 time.sleep(0.0005)
 
@@ -338,7 +338,7 @@ def measure_quorum() -> tuple[float, float]:
             begun = time.monotonic()
             for server in alive:
                 server.write(out=out)
-            while (ZONE in tracker.out("shop")) is not out:
+            while (ZONE in tracker.zones_out("shop")) is not out:
                 if time.monotonic() > begun + 30:
                     raise RuntimeError("the tracker did not learn of it")
                 time.sleep(0.001)

@@ -65,7 +65,7 @@ class Side(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """The results of the requests of one operation on one instance, at one moment."""
+    """Counts and latencies of requests to one operation on one instance, measured at the time `at`."""
 
     workload: str
     operation: Operation
@@ -79,19 +79,26 @@ class Outcome:
     count_5xx: int = 0
     success_seconds: Sequence[float] = ()
     fault_seconds: Sequence[float] = ()
-    internal: bool = False
-    """True for Holdfast's own traffic, such as a status poll. Detection ignores it, so as not to watch itself."""
+    is_internal: bool = False
+    """True if detection must ignore the requests: Holdfast's own traffic, and requests that the middleware refused."""
 
 
 class ZoneState(StrEnum):
     """The state of a zone: how much traffic it takes."""
 
     IN = "in"
+    """The zone takes its usual traffic."""
     DRAINING = "draining"
     """The zone takes no new work; work in progress may finish there."""
     OUT = "out"
+    """The zone takes no traffic."""
     RETURNING = "returning"
     """The zone takes a share of its usual traffic, to show whether it is healthy."""
+
+    @property
+    def is_out(self) -> bool:
+        """True if a zone in this state takes no new traffic."""
+        return self is ZoneState.OUT or self is ZoneState.DRAINING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,17 +132,12 @@ class ZoneStatus:
         if self.share is not None and not 0 < self.share < 1:
             raise InvalidValue(f"share of zone {self.zone} is {self.share}: expected more than 0 and less than 1")
 
-    @property
-    def out(self) -> bool:
-        """True if the zone takes no new traffic, regardless of expiry."""
-        return self.state is ZoneState.OUT or self.state is ZoneState.DRAINING
-
     def is_out(self, now: float) -> bool:
         """Return whether the zone takes no new traffic at `now`."""
-        return self.out and (self.expires is None or now < self.expires)
+        return self.state.is_out and (self.expires is None or now < self.expires)
 
     def has_expired(self, now: float) -> bool:
-        """Return whether the status has expired at `now`, so that the zone is in although its state is another."""
+        """Return whether the status has expired at `now`: then the zone is in, whatever `state` says."""
         return self.state is not ZoneState.IN and self.expires is not None and now >= self.expires
 
     def state_at(self, now: float) -> ZoneState:
@@ -148,9 +150,13 @@ class VerdictKind(StrEnum):
 
     HEALTHY = "healthy"
     INSTANCE = "instance"
+    """One instance fails, or a few; the rest of their zone is healthy."""
     ISOLATED = "isolated"
+    """The failure is isolated to one zone: that zone can be evacuated."""
     SHARED = "shared"
+    """A resource that the zones share fails, such as a database."""
     REGIONAL = "regional"
+    """More than one zone fails."""
     UNKNOWN = "unknown"
 
 
@@ -166,8 +172,8 @@ class Verdict:
     zone: Zone | None = None
     resource: str | None = None
     """The failing resource, for verdicts of kind SHARED."""
-    sentence: str = ""
-    """A summary for people."""
+    summary: str = ""
+    """One sentence for people."""
     evidence: Mapping[str, Any] = field(default_factory=dict, hash=False)
 
 
@@ -184,7 +190,7 @@ class Sink(Protocol[Event]):
 class ZoneView(Protocol):
     """The zones that are out, as far as this process knows."""
 
-    def out(self, workload: str | None = None) -> frozenset[Zone]:
+    def zones_out(self, workload: str | None = None) -> frozenset[Zone]:
         """Return the zones to avoid. Called on every request, so it answers from memory."""
 
 

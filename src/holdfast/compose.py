@@ -91,12 +91,12 @@ class Databases:
 
 
 def open_queue_backend(settings: Settings, databases: Databases) -> "Backend":
-    """Open the backend of all queues: the one that `queue_store` names, or else the database of the settings."""
-    if settings.queue_store is not None:
+    """Open the backend of all queues: the one that `queue_backend` names, or else the database of the settings."""
+    if settings.queue_backend is not None:
         from holdfast.queue import open_backend
 
         database = settings.database
-        url = settings.queue_store.reveal()
+        url = settings.queue_backend.reveal()
         return open_backend(url, timeout=database.timeout, max_connections=database.max_connections)
     from holdfast.queue.backends.sql import SqlBackend
     from holdfast.queue.backends.sql.schema import SUBSYSTEM
@@ -106,10 +106,10 @@ def open_queue_backend(settings: Settings, databases: Databases) -> "Backend":
 
 def has_queue_store(settings: Settings, databases: Databases) -> bool:
     """Return whether the store of the queues exists. Does not create it."""
-    if settings.queue_store is not None:
+    if settings.queue_backend is not None:
         from holdfast.queue.open import get_backend_kind
 
-        url = settings.queue_store.reveal()
+        url = settings.queue_backend.reveal()
         try:
             get_backend_kind(url).require_queues(url, timeout=settings.database.timeout)
         except NotFound:

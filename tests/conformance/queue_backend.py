@@ -20,7 +20,7 @@ class BuiltInConformance(BackendConformance):
 
     def test_somebody_elses_message_is_among_the_next_into_however_many_lanes_they_divide(self, work: Probe) -> None:
         """No lane has a second one before all have had one."""
-        work.change_policy(lanes=64, hand=4, spill_above=None)
+        work.change_policy(lanes=64, lanes_per_tenant=4, spill_above=None)
         work.put("noisy", 400)
         [quiet] = work.put("quiet")
         assert quiet in ids(work.lease(7))
@@ -32,24 +32,24 @@ class BuiltInConformance(BackendConformance):
         found: list[int] = []
         for _ in range(40):
             found += ids(work.lease(1))
-            work.elapse(0.002)
+            work.advance_time(0.002)
         assert set(quiet) <= set(found)
 
     def test_after_an_outage_nobodys_old_messages_wait_behind_all_that_others_have(self, work: Probe) -> None:
         """Of those who sent so much while nobody worked, little is in lanes that others share."""
-        work.change_policy(spill_above=10, fresh_for=60.0, lanes=2, hand=2)
+        work.change_policy(spill_above=10, fresh_for=60.0, lanes=2, lanes_per_tenant=2)
         quiet: list[int] = []
         for minute in range(60):
             work.put("noisy", 20)
             quiet += work.put("quiet") if minute > 54 else []
-            work.elapse(60.0)
+            work.advance_time(60.0)
         assert {*quiet} <= {*ids(work.lease(100))}
 
     def test_of_what_was_spilled_fresh_messages_come_first_too(self, work: Probe) -> None:
         work.change_policy(fresh_for=60.0)
         work.set_limits(rate=0.001, burst=1.0)
         old = work.put(count=40)
-        work.elapse(61.0)
+        work.advance_time(61.0)
         fresh = work.put(count=20)
         assert ids(work.lease(1)) == old[:1]
         assert ids(work.lease(5)) == fresh[:5]
@@ -58,42 +58,44 @@ class BuiltInConformance(BackendConformance):
 
     def test_fresh_messages_are_found_behind_very_many_lanes_of_old_ones(self, work: Probe) -> None:
         """Where every tenant has a lane of its own, there are more of them than can be looked at each time."""
-        work.change_policy(hand=0)
-        work.send_kept(*(message(f"t{number}") for number in range(600)))
-        work.elapse(3600.0)
+        work.change_policy(lanes_per_tenant=0)
+        work.send_accepted(*(message(f"t{number}") for number in range(600)))
+        work.advance_time(3600.0)
         fresh = work.put("t599")
         assert ids(work.lease(1)) == fresh
 
     def test_fresh_messages_are_found_behind_very_many_lanes_that_had_some(self, work: Probe) -> None:
         """What was fresh there is handed out; what came after that is not behind what is old."""
-        work.change_policy(hand=0)
+        work.change_policy(lanes_per_tenant=0)
         everybody = [message(f"t{number:04}") for number in range(1100)]
-        work.send_kept(*everybody)
-        work.elapse(3600.0)
-        work.send_kept(*everybody)
+        work.send_accepted(*everybody)
+        work.advance_time(3600.0)
+        work.send_accepted(*everybody)
         for _ in range(11):
             work.ack(*work.lease(100))
-            work.elapse(0.01)
+            work.advance_time(0.01)
         fresh = work.put("t1099")
-        work.elapse(0.01)
+        work.advance_time(0.01)
         assert ids(work.lease(1)) == fresh
 
     def test_fresh_messages_are_found_behind_very_many_tenants_excess(self, work: Probe) -> None:
         """There is a lane for each tenant's."""
-        work.change_policy(limits=Limits(rate=0.001, burst=1.0), hand=0)
-        work.send_kept(*(message(f"t{number % 520}") for number in range(1040)))
+        work.change_policy(limits=Limits(rate=0.001, burst=1.0), lanes_per_tenant=0)
+        work.send_accepted(*(message(f"t{number % 520}") for number in range(1040)))
         work.ack(*work.lease(520))
         assert work.inspect().totals.spilled == 520
-        work.elapse(61.0)
+        work.advance_time(61.0)
         fresh = work.put("t519")
         assert ids(work.lease(1)) == fresh
 
     def test_all_that_is_wanted_is_found_whatever_has_expired_beside_it(self, work: Probe) -> None:
         """What is too old to be handed out is in nobody's way, and hides nothing."""
-        work.change_policy(lanes=1, hand=1, spill_above=None, fresh_for=60.0, low_priority_share=0.1, backlog_share=0.5)
+        work.change_policy(
+            lanes=1, lanes_per_tenant=1, spill_above=None, fresh_for=60.0, low_priority_share=0.1, backlog_share=0.5
+        )
         work.put(count=50, ttl=5.0)
         sent = [*work.put(count=10), *work.put(count=30, priority=3)]
-        work.elapse(3600.0)
+        work.advance_time(3600.0)
         sent += work.put(count=10, priority=3)
         found = work.request_lease(50)
         assert (found.dropped, sorted(ids(found.deliveries))) == (50, sent)
@@ -103,7 +105,7 @@ class BuiltInConformance(BackendConformance):
         for _ in range(3):
             work.put("a", 900)
         [kept] = work.put("b", delay=5.0)
-        work.elapse(10.0)
+        work.advance_time(10.0)
         assert work.backend.sweep("work", work.now - 7.0) == 2700
         assert work.depth == DepthCounts(ready=1)
         assert work.tenant("a").waiting == 0
@@ -114,7 +116,7 @@ class BuiltInConformance(BackendConformance):
         work.set_limits(max_rate=10_000.0, max_burst=20.0)
         kept = [isinstance(work.send(message())[0], SentMessage) for _ in range(30)]
         assert kept == [True] * 20 + [False] * 10
-        work.elapse(0.001)
+        work.advance_time(0.001)
         assert sum(isinstance(one, SentMessage) for one in work.send(*[message()] * 30)) == pytest.approx(10, abs=1)
 
     def test_whoever_waits_behind_very_many_at_their_limits_is_found_without_delay(self, work: Probe) -> None:
@@ -122,11 +124,11 @@ class BuiltInConformance(BackendConformance):
         tenants = [f"t{number}" for number in range(600)]
         work.change_policy(limits=Limits(concurrency=1))
         for _ in range(2):
-            work.send_kept(*map(message, tenants))
+            work.send_accepted(*map(message, tenants))
         while work.lease(200, lease=1000.0):
             pass
         assert work.depth == DepthCounts(ready=600, leased=600)
-        work.elapse(2.0)
+        work.advance_time(2.0)
         work.set_limits("late", rate=1e-6, burst=1.0)
         work.put("late", 3)
         assert [one.tenant for one in work.lease(3, lease=1000.0)] == ["late"] * 3
@@ -146,50 +148,50 @@ class BuiltInConformance(BackendConformance):
         assert list(work.backend.list_dead_letters(work.query(ids=(-1, 0, 1 << 70), after=1 << 70))) == []
 
     def test_lanes_of_single_tenants_are_listed_as_well(self, work: Probe) -> None:
-        work.change_policy(spill_above=2, lanes=1, hand=1)
+        work.change_policy(spill_above=2, lanes=1, lanes_per_tenant=1)
         work.put(count=5)
         assert sorted((lane.lane < 0, lane.ready) for lane in work.inspect().lanes) == [(False, 2), (True, 3)]
 
     def test_a_tenant_uses_few_of_the_lanes(self, work: Probe) -> None:
-        work.change_policy(lanes=64, hand=4, spill_above=None)
-        lanes = [one.lane for _ in range(80) for one in work.send_kept(*_alike(1))]
+        work.change_policy(lanes=64, lanes_per_tenant=4, spill_above=None)
+        lanes = [one.lane for _ in range(80) for one in work.send_accepted(*_alike(1))]
         assert len(set(lanes)) == 4
         assert all(lanes.count(lane) == 20 for lane in set(lanes))
-        many = [one.lane for one in work.send_kept(*_alike(800))]
+        many = [one.lane for one in work.send_accepted(*_alike(800))]
         assert set(many) == set(lanes)
         assert all(180 <= many.count(lane) <= 220 for lane in set(lanes)), "of many at once, some at a time"
 
     def test_a_message_goes_to_the_least_deep_lane_of_the_hand(self, work: Probe) -> None:
-        work.change_policy(lanes=64, hand=2, spill_above=None)
-        first, second, *_ = [one.lane for _ in range(6) for one in work.send_kept(*_alike(1))]
+        work.change_policy(lanes=64, lanes_per_tenant=2, spill_above=None)
+        first, second, *_ = [one.lane for _ in range(6) for one in work.send_accepted(*_alike(1))]
         assert first != second
         held = work.lease()
         gone = [one for one in held if one.lane == first]
         assert len(gone) == 3
         work.ack(*gone)
         work.settle(Release(), *(one for one in held if one.lane == second))
-        assert [one.lane for one in work.send_kept(*_alike(3))] == [first] * 3
+        assert [one.lane for one in work.send_accepted(*_alike(3))] == [first] * 3
 
     def test_a_tenant_chooses_among_all_of_its_hand_whoever_was_there_before(self, work: Probe) -> None:
         """Also with its first message of a priority, one by one: lanes that are there already are those of others."""
-        work.change_policy(lanes=64, hand=4, spill_above=None)
+        work.change_policy(lanes=64, lanes_per_tenant=4, spill_above=None)
         noisy = {lane for tenant in "xyz" for lane in _hand(tenant)}
         tenants = [tenant for number in range(60) if 0 < len(noisy.intersection(_hand(tenant := f"t{number}"))) < 4]
         assert len(tenants) > 10
-        work.send_kept(*(message(tenant) for tenant in tenants))
+        work.send_accepted(*(message(tenant) for tenant in tenants))
         for tenant in "xyz":
             work.put(tenant, 200, priority=0)
         assert not noisy.intersection(
-            one.lane for tenant in tenants for one in work.send_kept(message(tenant, priority=0))
+            one.lane for tenant in tenants for one in work.send_accepted(message(tenant, priority=0))
         )
 
     def test_priorities_have_lanes_of_their_own(self, work: Probe) -> None:
-        work.change_policy(lanes=1, hand=1)
-        assert len({one.lane for priority in range(4) for one in work.send_kept(*_alike(2, priority))}) == 4
+        work.change_policy(lanes=1, lanes_per_tenant=1)
+        assert len({one.lane for priority in range(4) for one in work.send_accepted(*_alike(2, priority))}) == 4
 
     def test_with_a_hand_of_0_each_tenant_has_a_lane_of_its_own(self, work: Probe) -> None:
-        work.change_policy(hand=0)
-        lanes = {tenant: {one.lane for one in work.send_kept(*_alike(3, 2, tenant))} for tenant in "abcdefgh"}
+        work.change_policy(lanes_per_tenant=0)
+        lanes = {tenant: {one.lane for one in work.send_accepted(*_alike(3, 2, tenant))} for tenant in "abcdefgh"}
         assert all(len(some) == 1 for some in lanes.values())
         assert len(set.union(*lanes.values())) == 8
         found = work.lease(8)
@@ -212,12 +214,12 @@ class BuiltInConformance(BackendConformance):
         numbers = work.put(count=8)
         for _ in range(2):
             assert len(work.lease(8, lease=1.0)) == 8
-            work.elapse(2.0)
+            work.advance_time(2.0)
         assert work.lease(8) == []
         assert work.depth == DepthCounts(delayed=8)
         groups: list[list[int]] = []
         for _ in range(60):
-            work.elapse(1.0)
+            work.advance_time(1.0)
             groups.append([delivery.id for delivery in work.lease(8)])
         assert sorted(number for group in groups for number in group) == sorted(numbers)
         assert max(map(len, groups)) < 8
@@ -235,7 +237,7 @@ class BuiltInConformance(BackendConformance):
 
     def _resized(self, work: Probe, before: tuple[int, int], after: tuple[int, int]) -> None:
         work.require_capability("groups")
-        work.change_policy(lanes=before[0], hand=before[1], spill_above=20)
+        work.change_policy(lanes=before[0], lanes_per_tenant=before[1], spill_above=20)
         sent: list[int] = []
         for tenant in range(12):
             sent += work.put(f"t{tenant}", 4) + work.put(f"t{tenant}", 2, priority=0)
@@ -244,14 +246,14 @@ class BuiltInConformance(BackendConformance):
         held = work.lease(40)
         dead, back, late = held[:5], held[5:10], held[10:15]
         work.settle(Bury("why"), *dead)
-        work.change_policy(lanes=after[0], hand=after[1])
+        work.change_policy(lanes=after[0], lanes_per_tenant=after[1])
         work.settle(Release(), *back)
         work.ack(*held[15:])
         gone = set(ids(held[15:]))
         for tenant in range(12):
             sent += work.put(f"t{tenant}", 3)
         assert work.redrive() == 5
-        work.elapse(100.0)
+        work.advance_time(100.0)
         found = ids(work.drain(30))
         assert len(found) == len(set(found)), "none came twice"
         assert gone.isdisjoint(found)
@@ -270,23 +272,23 @@ class BuiltInConformance(BackendConformance):
         assert sorted(ids([*found.deliveries, *rest])) == sent
 
     def test_backpressure_grows_with_the_backlog(self, work: Probe) -> None:
-        work.change_policy(max_backlog=1000, drain_rate=100.0)
+        work.change_policy(max_waiting=1000, backpressure_rate=100.0)
         taken: list[int] = []
         for depth in (200, 500, 900):
             while (waiting := work.tenant().waiting) < depth:
-                work.elapse(10.0)
+                work.advance_time(10.0)
                 work.send(*[message()] * (depth - waiting))
-            work.elapse(60.0)
+            work.advance_time(60.0)
             results = work.send(*[message()] * 200)
             taken.append(sum(isinstance(one, SentMessage) for one in results))
             refused = results[-1]
             assert isinstance(refused, RefusedMessage)
-            assert refused.reason is RefusalReason.BACKLOG
+            assert refused.reason is RefusalReason.MAX_WAITING
             assert 0 < refused.retry_after <= 60.0
-            work.elapse(refused.retry_after + 0.001)
+            work.advance_time(refused.retry_after + 0.001)
             work.put()
         assert taken[0] > taken[1] > taken[2] > 0
-        work.change_policy(max_backlog=None)
+        work.change_policy(max_waiting=None)
         work.put(count=1000)
 
 

@@ -263,15 +263,15 @@ class ShardStoreConformance:
 
     def test_layouts_that_were_followed_before_are_forgotten(self, store: ShardStore) -> None:
         """A layout held until its follower began: it goes when that was before the time, and the newest stays."""
-        assert store.forget_layouts(1e18) == 0
+        assert store.delete_old_layouts(1e18) == 0
         for version in range(4):
             store.write_layout(b"%d" % version, version, 10.0 * (version + 1), MAX_TENANTS)
-        assert store.forget_layouts(15.0) == 0, "the first held until 20, though it began before"
-        assert store.forget_layouts(20.0) == 0, "not before, but then"
-        assert store.forget_layouts(20.5) == 1
+        assert store.delete_old_layouts(15.0) == 0, "the first held until 20, though it began before"
+        assert store.delete_old_layouts(20.0) == 0, "not before, but then"
+        assert store.delete_old_layouts(20.5) == 1
         assert [layout.version for layout in store.list_layouts(0)] == [2, 3, 4]
-        assert store.forget_layouts(1e18) == 2
-        assert store.forget_layouts(1e18) == 0
+        assert store.delete_old_layouts(1e18) == 2
+        assert store.delete_old_layouts(1e18) == 0
         assert store.list_layouts(0) == [StoredLayout(4, 40.0, b"3")]
         assert store.write_layout(b"4", 4, 50.0, MAX_TENANTS).version == 5, "versions go on where they were"
 
@@ -279,8 +279,8 @@ class ShardStoreConformance:
         """Whoever wrote a version may have had a clock that was ahead: that leaves no gap, and nothing for ever."""
         for version, at in enumerate((10.0, 90.0, 20.0, 95.0)):
             store.write_layout(b"", version, at, MAX_TENANTS)
-        assert store.forget_layouts(30.0) == 0
-        assert store.forget_layouts(91.0) == 2
+        assert store.delete_old_layouts(30.0) == 0
+        assert store.delete_old_layouts(91.0) == 2
         assert [layout.version for layout in store.list_layouts(0)] == [3, 4]
 
     def test_layouts_and_numbers_have_nothing_to_do_with_each_other(self, store: ShardStore) -> None:
@@ -289,7 +289,7 @@ class ShardStoreConformance:
         assert store.assign([b"a"], MAX_TENANTS) == [0]
         store.write_layout(b"two", 1, 2.0, MAX_TENANTS)
         assert store.assign([b"b"], MAX_TENANTS) == [1]
-        store.forget_layouts(3.0)
+        store.delete_old_layouts(3.0)
         assert store.find([b"a", b"b"]) == [0, 1]
         store.remove([b"a", b"b"])
         assert [layout.version for layout in store.list_layouts(0)] == [2]

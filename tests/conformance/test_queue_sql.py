@@ -63,7 +63,7 @@ class Sql(BuiltInConformance):
         self, work: Probe, clock: FakeClock
     ) -> None:
         """As that of a server was in whose place another has come: leases alone would not see them for an hour."""
-        work.change_policy(lanes=4, hand=4)
+        work.change_policy(lanes=4, lanes_per_tenant=4)
         work.put(count=40)
         work.ack(*work.lease(40))
         clock.jump_wall(-3600.0)
@@ -73,14 +73,14 @@ class Sql(BuiltInConformance):
 
     def test_lanes_that_are_not_listed_are_in_the_sums(self, work: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
         """Dead letters most of all: nothing waits in their lanes, so they are the last to be listed."""
-        work.change_policy(hand=0, spill_above=2)
+        work.change_policy(lanes_per_tenant=0, spill_above=2)
         work.put("poisoned", 2)
         work.settle(Bury("why"), *work.lease())
         work.put("held")
         assert len(work.lease(lease=60.0)) == 1
         work.put("first")
         first = work.now
-        work.elapse(5.0)
+        work.advance_time(5.0)
         for tenant in "abcd":
             work.put(tenant, 4)
         work.put("a", delay=60.0)
@@ -110,7 +110,7 @@ class Sql(BuiltInConformance):
         ways = []
         for queue, batches in (("apart", [[one] for one in messages]), ("together", [messages])):
             other = work.another(queue)
-            other.change_policy(lanes=16, hand=4, spill_above=6)
+            other.change_policy(lanes=16, lanes_per_tenant=4, spill_above=6)
             other.set_limits("limited", rate=3.0, burst=3.0, max_rate=7.0, max_burst=7.0, concurrency=2)
             other.put("free")  # the first of a tenant takes the long way
             other.put("limited")

@@ -42,7 +42,7 @@ class InDatabase(ShardStoreConformance):
         stores["shop"].remove([b"all"])
         stores["Shop"].write_layout(b"later", 1, 2.0, MAX_TENANTS)
         stores[""].write_layout(b"much later", 1, 100.0, MAX_TENANTS)
-        assert [store.forget_layouts(3.0) for store in stores.values()] == [0, 1, 0, 0, 0, 0]
+        assert [store.delete_old_layouts(3.0) for store in stores.values()] == [0, 1, 0, 0, 0, 0]
         assert stores["shop"].list_tenants(None, 10) == []
         assert stores["Shop"].list_tenants(None, 10) == [(b"0", 1), (b"all", 0)]
         assert [store.count() for store in stores.values()] == [0, 2, 3, 4, 5, 6]

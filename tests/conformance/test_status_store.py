@@ -122,16 +122,16 @@ class _Model:
         self._learn(written)
 
     def expire(self, now: float) -> None:
-        over = {name for name, status in self._latest.items() if status.out and not status.is_out(now)}
+        over = {name for name, status in self._latest.items() if status.state.is_out and not status.is_out(now)}
         changed = [status for status in self._store.expire(now) if status.workload in self._workloads]
         assert sorted(str(status.workload) for status in changed) == sorted(map(str, over))
         for status in changed:
-            assert not status.out
+            assert not status.state.is_out
             self._learn(status)
 
     def compare(self) -> None:
         shown = {status.workload: status for status in self._store.read() if status.workload in self._workloads}
-        assert {name for name, status in self._latest.items() if status.out} <= shown.keys()
+        assert {name for name, status in self._latest.items() if status.state.is_out} <= shown.keys()
         assert shown.items() <= self._latest.items()
 
     def _learn(self, status: ZoneStatus) -> None:

@@ -12,7 +12,7 @@ from holdfast.queue.worker import Worker, WorkerOptions
 from tests.soak.jobs import Jobs, end_with_parent, open_patiently, persistently
 from tests.soak.ledger import Ledger
 
-OPTIONS = WorkerOptions(concurrency=8, grace=5.0)
+OPTIONS = WorkerOptions(concurrency=8, shutdown_timeout=5.0)
 
 
 def main(arguments: Sequence[str]) -> None:

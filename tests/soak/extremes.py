@@ -21,7 +21,7 @@ TENANTS_OF = 10
 def extremes(store: Store, messages: int, say: Callable[[str], None]) -> tuple[dict[str, Any], list[str]]:
     """What was counted and measured, and what was wrong."""
     with open_backend(store.url) as backend:
-        backend.change(QUEUE, QueueChange(policy=QueuePolicy(max_backlog=None)), create=True)
+        backend.change(QUEUE, QueueChange(policy=QueuePolicy(max_waiting=None)), create=True)
         run = _Extremes(backend)
         say(f"{store.name}: {messages} messages of one tenant")
         run.one_tenant(messages)
@@ -80,7 +80,7 @@ class _Extremes:
     def _drain(self, what: str, expected: int) -> None:
         began, handled = time.monotonic(), 0
         while deliveries := self._backend.lease(
-            LeaseRequest(queue=QUEUE, count=BATCH, lease=600.0, leased_before=handled)
+            LeaseRequest(queue=QUEUE, count=BATCH, lease=600.0, leased_so_far=handled)
         ).deliveries:
             handled += len(deliveries)
             self._settle(deliveries)

@@ -120,7 +120,7 @@ def limits(messages: int) -> dict[str, Limits]:
         "pressed": Limits(max_rate=max(20.0, 2 * steady), max_burst=max(20.0, 2 * steady)),
         "slow": Limits(run_rate=max(20.0, steady)),
         "waits": Limits(max_rate=max(20.0, steady), max_burst=5, over_max_rate=OverMaxRate.DELAY),
-        "tiny": Limits(max_backlog=50),
+        "tiny": Limits(max_waiting=50),
     }
 
 

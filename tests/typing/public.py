@@ -79,7 +79,7 @@ def values_have_these_fields(
     assert_type((carrier.trace, carrier.remaining, carrier.retry_owner), tuple[str | None, float | None, str | None])
 
     assert_type((outcome.workload, outcome.operation, outcome.zone), tuple[str, Operation, Zone])
-    assert_type((outcome.instance, outcome.at, outcome.side, outcome.internal), tuple[str, float, Side, bool])
+    assert_type((outcome.instance, outcome.at, outcome.side, outcome.is_internal), tuple[str, float, Side, bool])
     assert_type((outcome.count_2xx, outcome.count_3xx), tuple[int, int])
     assert_type((outcome.count_4xx, outcome.count_5xx), tuple[int, int])
     assert_type((outcome.success_seconds, outcome.fault_seconds), tuple[Sequence[float], Sequence[float]])
@@ -107,8 +107,8 @@ def a_sink_of_everything_takes_outcomes(everything: Everything) -> None:
 
 
 def protocols_have_these_answers(view: ZoneView, store: StatusStore, detector: Detector[int]) -> None:
-    assert_type(view.out(), frozenset[Zone])
-    assert_type(view.out("shop"), frozenset[Zone])
+    assert_type(view.zones_out(), frozenset[Zone])
+    assert_type(view.zones_out("shop"), frozenset[Zone])
     assert_type(store.read(), Sequence[ZoneStatus])
     assert_type(store.write(store.read()[0], expected=0), ZoneStatus)
     window = Window(workload="shop", start=0.0, seconds=10.0, zones=(Zone("use1-az1"),))

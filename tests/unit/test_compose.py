@@ -72,7 +72,7 @@ def test_whether_there_are_queues_is_found_out_without_making_any(tmp_path: Path
 
 
 def test_queues_are_kept_where_queue_store_says(tmp_path: Path) -> None:
-    elsewhere = Settings(data_directory=tmp_path / "data", queue_store=QueueUrl(f"sqlite:{tmp_path / 'work.sqlite'}"))
+    elsewhere = Settings(data_directory=tmp_path / "data", queue_backend=QueueUrl(f"sqlite:{tmp_path / 'work.sqlite'}"))
     with Databases(elsewhere) as databases:
         assert not has_queue_store(elsewhere, databases)
         with open_queue_backend(elsewhere, databases) as backend:
@@ -109,14 +109,14 @@ class TestSeeds:
             for name in ("mail", "other"):
                 backend.change(
                     name,
-                    QueueChange(policy=policy, limits={"a": Limits(rate=1.0, over_max_rate=OverMaxRate.REJECT)}),
+                    QueueChange(policy=policy, limits={"a": Limits(rate=1.0, over_max_rate=OverMaxRate.REFUSE)}),
                     create=True,
                 )
             changed = QueueSettings(
                 name="mail",
                 lanes=8,
                 limits=LimitSettings(rate=1.0, concurrency=4),
-                tenant=(TenantSettings(name="a", limits=LimitSettings(rate=5.0, over_max_rate=OverMaxRate.REJECT)),),
+                tenant=(TenantSettings(name="a", limits=LimitSettings(rate=5.0, over_max_rate=OverMaxRate.REFUSE)),),
             )
             named = ["lanes is 128 and not 8", "limits.concurrency is none and not 4", "ttl is 60.5 and not none"]
             named.append("rate of tenant a is 1 and not 5")

@@ -125,7 +125,7 @@ def test_an_outcome_counts_nothing_unless_told_and_is_not_internal() -> None:
     )
     assert (outcome.count_2xx, outcome.count_3xx, outcome.count_4xx, outcome.count_5xx) == (0, 0, 0, 0)
     assert (tuple(outcome.success_seconds), tuple(outcome.fault_seconds)) == ((), ())
-    assert not outcome.internal
+    assert not outcome.is_internal
 
 
 def test_a_status_without_an_end_stays() -> None:
@@ -160,9 +160,9 @@ def test_verdicts_do_not_share_their_evidence() -> None:
 
 def test_a_draining_zone_takes_no_new_traffic_and_a_returning_one_takes_a_share() -> None:
     draining = replace(status(), state=ZoneState.DRAINING)
-    assert (draining.out, draining.is_out(0.0)) == (True, True)
+    assert (draining.state.is_out, draining.is_out(0.0)) == (True, True)
     returning = replace(status(expires=200.0), state=ZoneState.RETURNING, share=0.25)
-    assert (returning.out, returning.is_out(0.0)) == (False, False)
+    assert (returning.state.is_out, returning.is_out(0.0)) == (False, False)
     assert [returning.state_at(now) for now in (199.0, 200.0)] == [ZoneState.RETURNING, ZoneState.IN]
 
 

@@ -48,7 +48,7 @@ class Attempt(Scope, eq=False, gc=False):
     setup_seconds: float = 0.0
     """Seconds spent on connections, which are not part of the dependency's latency."""
     connecting_since: float | None = None
-    is_queued: bool = False
+    timed_out_in_pool: bool = False
     """Whether it ended while it waited for a free connection of the pool: nothing was sent."""
 
     @property
@@ -155,7 +155,7 @@ class Attempt(Scope, eq=False, gc=False):
         name = self.dependency.name
         if self.expires >= self.call_expires:
             return DeadlineExceeded(f"{name}: the deadline passed during attempt {self.number}")
-        if self.is_queued:
+        if self.timed_out_in_pool:
             return ConnectTimedOut(f"{name}: no connection was free in {self.dependency.timeout:.3f} s")
         if self.connecting_since is not None:
             return ConnectTimedOut(f"{name}: no connection in {self.dependency.connect_estimator.value:.3f} s")

@@ -25,7 +25,7 @@ class FailureKind(StrEnum):
     """The server is rate limiting: HTTP 429 or an AWS throttling code."""
     TIMEOUT = "timeout"
     """No response in time. The server may have done the work, or may still do it."""
-    EVENTUAL = "eventual"
+    NOT_VISIBLE_YET = "not_visible_yet"
     """The server does not know of a recent change yet, such as a 404 just after a create."""
     PERMANENT = "permanent"
     """The same request will fail again."""

@@ -70,7 +70,7 @@ def bind(  # noqa: C901 - the fast path is inlined: each function call would add
             if ended >= dependency.learn_at:
                 dependency.learn(ended)
             if bucket.tokens < bucket.budget.capacity:
-                bucket.give(bucket.budget.refund)
+                bucket.give(bucket.budget.success_tokens)
             return result
         finally:
             scopes.innermost = outer

@@ -97,7 +97,7 @@ def bind_async(  # noqa: C901, PLR0915 - the fast path is inlined, as in `drive.
             if ended >= dependency.learn_at:
                 dependency.learn(ended)
             if bucket.tokens < bucket.budget.capacity:
-                bucket.give(bucket.budget.refund)
+                bucket.give(bucket.budget.success_tokens)
             return result
         finally:
             # Before reset_scope, which raises if the coroutine is closed in another context.

@@ -6,7 +6,7 @@ from typing import NamedTuple, TypeAlias
 
 from holdfast._errors import EngineUnavailable, InvalidValue
 from holdfast._types import Zone, ZoneView
-from holdfast.calls.resolvers.resolver import AddressesByZone, Directory, StaticResolver
+from holdfast.calls.resolvers.resolver import AddressesByZone, EndpointCache, StaticResolver
 
 ChooseAddress: TypeAlias = Callable[[Collection[str], frozenset[Zone]], str | None]
 """Returns the address to call, given the addresses tried and the zones that are out; None if none is left."""
@@ -30,7 +30,7 @@ class Endpoint(NamedTuple):
 class AllZonesIn:
     """A ZoneView in which no zone is out."""
 
-    def out(self, workload: str | None = None) -> frozenset[Zone]:  # noqa: ARG002
+    def zones_out(self, workload: str | None = None) -> frozenset[Zone]:  # noqa: ARG002
         return _NONE  # always the same object: `next` compares by identity
 
 
@@ -40,14 +40,14 @@ class Endpoints:
     Calls go to the zones in turn, and inside a zone to its endpoints in turn: each zone gets an equal share, with few
     endpoints or many. With `own_zone`, calls stay in that zone while it is in, so that its failure affects no other.
 
-    `endpoints` is a mapping, or a Directory that follows changes, such as `RefreshingDirectory`. Without `zones`, all
-    zones are in. `offset` is the index to start with. Use a random one in short-lived processes; otherwise each of them
-    starts with the first endpoint.
+    `endpoints` is a mapping, or an EndpointCache that follows changes, such as `RefreshingEndpointCache`. Without
+    `zones`, all zones are in. `offset` is the index to start with. Use a random one in short-lived processes; otherwise
+    each of them starts with the first endpoint.
     """
 
     def __init__(
         self,
-        endpoints: AddressesByZone | Directory,
+        endpoints: AddressesByZone | EndpointCache,
         zones: ZoneView | None = None,
         workload: str | None = None,
         *,
@@ -58,7 +58,7 @@ class Endpoints:
         if not hasattr(directory, "current"):
             # A resolver may call a server, which must not happen for every request.
             raise InvalidValue(
-                f"endpoints are {endpoints!r}: expected addresses by zone, or RefreshingDirectory(...) of a resolver"
+                f"endpoints are {endpoints!r}: expected addresses by zone, or a RefreshingEndpointCache of a resolver"
             )
         self._directory = directory
         self._zone_view = AllZonesIn() if zones is None else zones
@@ -76,7 +76,7 @@ class Endpoints:
         fewest tried endpoints: the whole zone may have failed. Raise NoEndpoint if all zones with endpoints are out.
         """
         known = self._directory.current()
-        out = self._zone_view.out(self._workload)
+        out = self._zone_view.zones_out(self._workload)
         candidates = self._candidates
         if candidates.known is not known or candidates.out is not out:
             candidates = self._candidates = self._find_candidates(known, out)
@@ -120,7 +120,7 @@ class ShardEndpoints:
 
     def next(self, tried: Collection[str] = ()) -> Endpoint:
         """Return the endpoint to call, outside `tried` while there are others. Raise NoEndpoint if all are out."""
-        out = self._zone_view.out(self._workload)
+        out = self._zone_view.zones_out(self._workload)
         address = self._choose(tried, out)
         if address is None and tried:
             address = self._choose((), out)

@@ -60,7 +60,7 @@ class Call:
         self.idempotent = idempotent
         self._started = self._began = started
         self._delay = 0.0
-        self._cost = dependency.bucket.budget.refund
+        self._cost = dependency.bucket.budget.success_tokens
         self._attempt: Attempt | None = None
         self._last: Failure | None = None
 
@@ -172,7 +172,7 @@ class Call:
                 with suppress(AttributeError):  # its class does not allow new attributes
                     setattr(error, _RAISED_BY_CALL, True)
             return None
-        self._delay, self._cost = step.delay, step.cost or dependency.bucket.budget.refund
+        self._delay, self._cost = step.delay, step.cost or dependency.bucket.budget.success_tokens
         if dependency.has_sink:
             at, number = dependency.runtime.clock.wall(), self.number + 1
             dependency.emit(
@@ -187,8 +187,10 @@ class Call:
             return None if retry.classify_result is None else retry.classify_result(result)
         failure = self._classify(error)
         if failure.kind is _PERMANENT:
-            if retry.eventual and not retry.eventual.isdisjoint({failure.status, failure.code}):
-                return Failure(FailureKind.EVENTUAL, failure.status, failure.code, failure.retry_after)
+            if retry.eventually_consistent and not retry.eventually_consistent.isdisjoint(
+                {failure.status, failure.code}
+            ):
+                return Failure(FailureKind.NOT_VISIBLE_YET, failure.status, failure.code, failure.retry_after)
         elif failure.kind is _UNSENT and getattr(error, _RAISED_BY_CALL, False):
             # A nested call sent nothing. This call may have sent something before that.
             return Failure(FailureKind.TRANSIENT, failure.status, failure.code, failure.retry_after)

@@ -58,7 +58,7 @@ class GaveUp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetExhausted:
-    """The retry budget of a dependency is used up. Until calls succeed again, retries are limited to its `trickle`."""
+    """The retry budget of a dependency is used up. Until calls succeed, retries are limited to `min_retry_rate`."""
 
     dependency: str
     at: float

@@ -61,8 +61,8 @@ class InFlightCounter:
             self.count = max(0, self.count - 1)  # an attempt that began before a fork also ends in the child
 
 
-TRICKLE_SHARE = 10
-"""At most one of this many retries without tokens is sent as trickle. Otherwise a large fleet would send many."""
+REQUESTS_PER_TRICKLE = 10
+"""At most one of this many retries without tokens is sent. Otherwise a large fleet would send many."""
 
 
 class TokenBucket:
@@ -90,16 +90,16 @@ class TokenBucket:
         self._lock = threading.Lock()
 
     def take(self, cost: float, now: float) -> float | None:
-        """Take tokens for one retry. Return the tokens taken, 0 for a retry of the trickle, or None to refuse it."""
+        """Take tokens for a retry. Return the tokens taken, 0 for one within `min_retry_rate`, or None to refuse it."""
         with self._lock:
             if self.tokens >= cost:
                 self.tokens -= cost
                 self.is_exhausted = False
                 return cost
             self._refused += 1
-            if self._refused >= TRICKLE_SHARE and self.budget.trickle > 0 and now >= self._next_trickle:
+            if self._refused >= REQUESTS_PER_TRICKLE and self.budget.min_retry_rate > 0 and now >= self._next_trickle:
                 self._refused = 0
-                self._next_trickle = now + 1 / self.budget.trickle
+                self._next_trickle = now + 1 / self.budget.min_retry_rate
                 return 0.0
             self.is_exhausted = True
             return None

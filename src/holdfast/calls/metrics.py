@@ -143,7 +143,7 @@ class CallMetrics(MetricsSink[CallEvent]):
             event=type(event).__name__,
             message=lambda: format_event(event),
             fields=lambda: build_fields(event),
-            every=EXHAUSTED_LOG_INTERVAL if isinstance(event, BudgetExhausted) else 1.0,
+            interval=EXHAUSTED_LOG_INTERVAL if isinstance(event, BudgetExhausted) else 1.0,
             span_event=_SPAN_EVENTS.get(type(event)),
         )
 

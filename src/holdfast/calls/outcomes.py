@@ -13,7 +13,7 @@ ASSUMED_STATUS = {
     FailureKind.TRANSIENT: 502,
     FailureKind.TIMEOUT: 504,
     FailureKind.THROTTLED: 429,
-    FailureKind.EVENTUAL: 404,
+    FailureKind.NOT_VISIBLE_YET: 404,
 }
 """The status a gateway would send for a failure without one. PERMANENT is missing: it is mostly the caller's fault."""
 

@@ -21,7 +21,7 @@ class RetryAfterScope(StrEnum):
     """The attempts to a dependency that Retry-After delays."""
 
     RETRIES = "retries"
-    """All retries, but no first attempts: one overloaded host behind a balancer must not stop calls to the others."""
+    """All retries, but not first attempts: one overloaded host behind a balancer must not stop calls to the others."""
     ALL = "all"
     """First attempts as well: for services that limit the client as a whole."""
 
@@ -68,21 +68,21 @@ class RetryAfterState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryBudget:
-    """The sizes of a token bucket for retries. The defaults are botocore's, except `trickle`."""
+    """The sizes of a token bucket for retries. The defaults are botocore's, except `min_retry_rate`."""
 
     capacity: float = 500.0
-    """Tokens of a full bucket: 35 retries without any success. 0 leaves only the trickle."""
+    """Tokens of a full bucket: 35 retries without any success. 0 leaves only `min_retry_rate`."""
     cost: float = 14.0
     """Tokens for a retry, returned if it succeeds."""
     throttle_cost: float = 5.0
     """Tokens for a retry after throttling: fewer, because a throttling server is alive, and the delay is longer."""
-    refund: float = 1.0
+    success_tokens: float = 1.0
     """Tokens returned by a call that succeeds at its first attempt."""
-    trickle: float = 0.5
+    min_retry_rate: float = 0.5
     """Minimum retry rate: retries per second that are sent without tokens, and at most one of ten requested."""
 
     def __post_init__(self) -> None:
-        for name in ("capacity", "cost", "throttle_cost", "refund", "trickle"):
+        for name in ("capacity", "cost", "throttle_cost", "success_tokens", "min_retry_rate"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise InvalidValue(f"budget {name} {getattr(self, name)}: expected 0 or more")
 
@@ -148,8 +148,8 @@ class Retry:
     throttled_backoff: Backoff = Backoff(base=1.0)  # noqa: RUF009
     """Delays after throttling, as in botocore."""
     owner: RetryOwner = RetryOwner.OUTERMOST
-    eventual: frozenset[int | str] = frozenset()
-    """HTTP statuses and error codes to retry because of eventual consistency, such as 404 after a create."""
+    eventually_consistent: frozenset[int | str] = frozenset()
+    """HTTP statuses and error codes that mean that a recent change is not visible yet, such as 404 after a create."""
     classify: Callable[[Exception], Failure | None] | None = None
     """Classifies an exception. If it returns None, the built-in rules apply."""
     classify_result: Callable[[Any], Failure | None] | None = None
@@ -159,9 +159,11 @@ class Retry:
         attempts: object = self.max_attempts
         if type(attempts) is not int or attempts < 1:
             raise InvalidValue(f"retry max_attempts {attempts!r}: expected a whole number, at least 1")
-        eventual: object = self.eventual
-        if not isinstance(eventual, frozenset | set) or not all(map(_is_status_or_code, eventual)):
-            raise InvalidValue(f"retry eventual {eventual!r}: expected a set of statuses, such as 404, and codes")
+        codes: object = self.eventually_consistent
+        if not isinstance(codes, frozenset | set) or not all(map(_is_status_or_code, codes)):
+            raise InvalidValue(
+                f"eventually_consistent is {codes!r}: expected a set of statuses, such as 404, and codes"
+            )
         object.__setattr__(self, "owner", RetryOwner(self.owner))
 
 

@@ -4,7 +4,7 @@ May import the base and the option classes of the parts. Start reading at `setti
 `load.py` reads them.
 """
 
-from holdfast.config.load import DEFAULT_FILE, FILE_VARIABLE, LoadedSettings, load
+from holdfast.config.load import DEFAULT_SETTINGS_FILE, SETTINGS_FILE_VARIABLE, LoadedSettings, load
 from holdfast.config.queues import LimitSettings, QueueSettings, TenantSettings
 from holdfast.config.settings import (
     DatabaseSettings,
@@ -19,8 +19,8 @@ from holdfast.config.settings import (
 )
 
 __all__ = [
-    "DEFAULT_FILE",
-    "FILE_VARIABLE",
+    "DEFAULT_SETTINGS_FILE",
+    "SETTINGS_FILE_VARIABLE",
     "DatabaseSettings",
     "DatabaseUrl",
     "LimitSettings",

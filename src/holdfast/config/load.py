@@ -26,8 +26,8 @@ from holdfast.config.paths import (
 )
 from holdfast.config.settings import DatabaseUrl, QueueUrl, Settings
 
-DEFAULT_FILE = Path("holdfast.toml")
-FILE_VARIABLE = "HOLDFAST_SETTINGS"
+DEFAULT_SETTINGS_FILE = Path("holdfast.toml")
+SETTINGS_FILE_VARIABLE = "HOLDFAST_SETTINGS"
 """The environment variable that names the settings file if the caller does not."""
 _PREFIX = "HOLDFAST_"
 # Two underscores between levels, because Kubernetes sets HOLDFAST_SERVER_PORT for a service named holdfast-server.
@@ -74,10 +74,10 @@ def load(
     If `file` is None, read the file that HOLDFAST_SETTINGS names, or else `holdfast.toml` in the current directory if
     it exists. Environment variables override the file, and `options` that are not None override both.
     """
-    if file is None and environment.get(FILE_VARIABLE):
-        file = Path(environment[FILE_VARIABLE])
-    if file is None and DEFAULT_FILE.exists():
-        file = DEFAULT_FILE
+    if file is None and environment.get(SETTINGS_FILE_VARIABLE):
+        file = Path(environment[SETTINGS_FILE_VARIABLE])
+    if file is None and DEFAULT_SETTINGS_FILE.exists():
+        file = DEFAULT_SETTINGS_FILE
     text = "" if file is None else _read(file)
     try:
         data = tomllib.loads(text)

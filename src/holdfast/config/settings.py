@@ -322,7 +322,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     status: StatusSettings = StatusSettings()
     agent: AgentSettings = AgentSettings()
     workload: tuple[WorkloadSettings, ...] = ()
-    queue_store: QueueUrl | None = None
+    queue_backend: QueueUrl | None = None
     """The address of the queues, for any registered backend; None means the database, as for all other state."""
     queue: tuple[QueueSettings, ...] = ()
     """Queues to create if they do not exist. Existing queues are not changed."""

@@ -213,7 +213,8 @@ class DemoRun:
                     self._take_traffic(msgspec.json.decode(data))
                 elif name == "verdict":
                     change = msgspec.json.decode(data, type=VerdictChange)
-                    state = "closed" if change.closed else f"{change.verdict.kind} {change.verdict.zone or ''}"
+                    zone = change.verdict.zone
+                    state = "closed" if change.is_closed else f"{change.verdict.kind}{f' to {zone}' if zone else ''}"
                     self._report(f"VERDICT {change.verdict.id}: {state}")
                 elif name == "status":
                     self._handle_status(msgspec.json.decode(data, type=ZoneStatus))
@@ -234,7 +235,7 @@ class DemoRun:
             )
 
     def _handle_status(self, status: ZoneStatus) -> None:
-        if status.out:
+        if status.state.is_out:
             self._state.out.add(status.zone)
             self._report(f"OUT {status.zone}")
             if status.zone == self._options.zone:
@@ -258,7 +259,7 @@ class DemoRun:
             sent,
             ZONES,
             {name: at for name, at in marks.items() if at is not None},
-            {status.zone: status.since for status in statuses if status.out},
+            {status.zone: status.since for status in statuses if status.state.is_out},
         )
         (options.directory / "timeline.svg").write_text(picture, encoding="utf-8")
         (options.directory / "summary.json").write_bytes(msgspec.json.format(msgspec.json.encode(summary)) + b"\n")

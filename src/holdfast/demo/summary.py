@@ -55,7 +55,7 @@ def summarize(
     """Return the figures of a run in which `zone` failed. The fault starts when its first instance begins to fail."""
     fault_at = min(fault.at for fault in faults)
     isolated = [verdict for verdict in verdicts if verdict.kind is VerdictKind.ISOLATED]
-    out = [status for status in statuses if status.out]
+    out = [status for status in statuses if status.state.is_out]
     accusations = [(verdict.zone or "", verdict.opened_at) for verdict in isolated]
     accusations += [(status.zone, status.since) for status in out]
     verdict_at = min((verdict.opened_at for verdict in isolated if verdict.zone == zone), default=None)

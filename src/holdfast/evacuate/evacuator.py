@@ -12,7 +12,7 @@ _STRICTEST_FIRST = (ZoneState.OUT, ZoneState.DRAINING, ZoneState.RETURNING)
 
 
 class Evacuator:
-    """The evacuation of zones by verdict, as the guard allows. Idempotent: repeating a verdict changes nothing."""
+    """Takes zones out after verdicts, if `decide_evacuation` allows it. Repeating a verdict changes nothing."""
 
     def __init__(self, store: StatusStore, clock: Clock, status_writer: StatusWriter) -> None:
         self._store = store
@@ -30,7 +30,7 @@ class Evacuator:
                 found[status.zone] = min(known, state, key=_STRICTEST_FIRST.index)
         return found
 
-    def act(self, verdict: Verdict, zones: frozenset[Zone]) -> ZoneStatus | None:
+    def evacuate(self, verdict: Verdict, zones: frozenset[Zone]) -> ZoneStatus | None:
         """Mark the verdict's zone as out for its workload if the guard allows it; return the new status, or None.
 
         Raise Conflict if another zone is taken out at the same time.

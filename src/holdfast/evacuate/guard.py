@@ -15,7 +15,7 @@ class EvacuationDecision:
 
 
 def decide_evacuation(verdict: Verdict, zones: frozenset[Zone], states: Mapping[Zone, ZoneState]) -> EvacuationDecision:
-    """Evacuate the verdict's zone, unless another zone is not fully in, or there is no other zone.
+    """Decide on the verdict's zone: evacuate it only if all other zones are in, and there is at least one.
 
     `states` has the zones that are not in. A returning zone counts: it does not carry all of its traffic yet.
     """

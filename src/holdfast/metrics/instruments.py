@@ -148,7 +148,7 @@ class LogLine:
     message: Callable[[], str]
     fields: Callable[[], dict[str, Any]]
     """Returns the fields for logging's `extra`; their names must not clash with LogRecord attributes."""
-    every: float = 1.0
+    interval: float = 1.0
     """Rate-limit interval in seconds. 0: no limit; up to 1: several records each; above 1: one record each."""
     span_event: str | None = None
     """Name of the event that OpenTelemetry adds to the current span; None for no event."""

@@ -5,7 +5,7 @@ May import calls, telemetry, status and the base, and no web framework. Start re
 """
 
 from holdfast.middleware.asgi import AsgiMiddleware
-from holdfast.middleware.rules import Service
+from holdfast.middleware.rules import MiddlewareOptions
 from holdfast.middleware.wsgi import WsgiMiddleware
 
-__all__ = ["AsgiMiddleware", "Service", "WsgiMiddleware"]
+__all__ = ["AsgiMiddleware", "MiddlewareOptions", "WsgiMiddleware"]

@@ -12,7 +12,7 @@ from holdfast.calls.periodic import host_name
 from holdfast.calls.runtime import PROCESS, Runtime
 from holdfast.calls.scope import parse_carrier
 from holdfast.middleware import rules
-from holdfast.middleware.rules import UNMATCHED, Bounds, MiddlewareResponse, Service
+from holdfast.middleware.rules import UNMATCHED, Bounds, MiddlewareOptions, MiddlewareResponse
 
 log = logging.getLogger("holdfast.middleware")
 
@@ -27,7 +27,7 @@ class Middleware(ABC, Generic[Application]):
     def __init__(
         self,
         app: Application,
-        service: Service,
+        service: MiddlewareOptions,
         *,
         sink: Sink[Outcome] | None = None,
         zones: ZoneView | None = None,
@@ -47,7 +47,7 @@ class Gate:
 
     def __init__(
         self,
-        service: Service,
+        service: MiddlewareOptions,
         *,
         name: NameOperation,
         sink: Sink[Outcome] | None,
@@ -56,7 +56,9 @@ class Gate:
     ) -> None:
         for what, given in (("a sink", sink), ("a view of zones", zones)):
             if given is not None and service.zone is None:
-                raise InvalidValue(f"service {service.workload} has {what}, but no zone: set Service(zone=...)")
+                raise InvalidValue(
+                    f"service {service.workload} has {what}, but no zone: set MiddlewareOptions(zone=...)"
+                )
         if service.refuse_while_out and zones is None:
             raise InvalidValue(f"service {service.workload} has refuse_while_out: expected a view of zones as well")
         self.service = service
@@ -71,7 +73,7 @@ class Gate:
     def admit(self, path: str, headers: Mapping[str, str]) -> Bounds | MiddlewareResponse | None:
         """Return the scope of a request, the response that refuses it, or None for a health check to pass on."""
         service = self.service
-        is_out = self._zones is not None and service.zone in self._zones.out(service.workload)
+        is_out = self._zones is not None and service.zone in self._zones.zones_out(service.workload)
         if path == service.health_path:
             return rules.respond_unhealthy(service) if is_out else None
         if is_out and service.refuse_while_out:
@@ -83,7 +85,7 @@ class Gate:
     def report_refusal(self, request: Mapping[str, Any], path: str, answer: MiddlewareResponse) -> None:
         """Report a request that `admit` has refused, unless it is a health check."""
         if path != self.service.health_path:
-            self.report(self.name(request), status=answer.status, seconds=0.0, internal=True)
+            self.report(self.name(request), status=answer.status, seconds=0.0, is_internal=True)
 
     def name(self, request: Mapping[str, Any]) -> Operation:
         """Return the operation of a request, UNMATCHED if finding it fails."""
@@ -95,7 +97,7 @@ class Gate:
             log.exception("%s: could not find the operation of a request; it is unmatched", self.service.workload)
             return Operation(self.service.workload, UNMATCHED)
 
-    def report(self, operation: Operation, *, status: int, seconds: float, internal: bool = False) -> None:
+    def report(self, operation: Operation, *, status: int, seconds: float, is_internal: bool = False) -> None:
         """Report a finished request. Log a sink that raises. `internal`: the middleware itself sent the response."""
         service = self.service
         if self._sink is None or service.zone is None:
@@ -109,7 +111,7 @@ class Gate:
                     instance=self._instance,
                     at=self.runtime.clock.wall(),
                     side=Side.SERVER,
-                    internal=internal,
+                    is_internal=is_internal,
                     **build_counts(status, seconds),
                 )
             )

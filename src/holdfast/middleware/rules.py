@@ -14,7 +14,7 @@ from holdfast.calls.scope import REMAINING_HEADER, RETRY_OWNER_HEADER, TRACEPARE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
+class MiddlewareOptions:
     """The options of one service. Durations are seconds."""
 
     workload: str
@@ -108,7 +108,7 @@ class MiddlewareResponse:
         return f"{self.status} {_PHRASES.get(self.status, 'Error')}"
 
 
-def build_bounds(service: Service, carrier: Carrier, now: float) -> Bounds | None:
+def build_bounds(service: MiddlewareOptions, carrier: Carrier, now: float) -> Bounds | None:
     """Return the scope of a request that arrived `now`, or None if its deadline has passed already."""
     remaining = carrier.remaining if service.trust_callers else None
     if remaining is not None and remaining <= 0:
@@ -130,23 +130,23 @@ def build_bounds(service: Service, carrier: Carrier, now: float) -> Bounds | Non
     )
 
 
-def respond_late(service: Service) -> MiddlewareResponse:
+def respond_late(service: MiddlewareOptions) -> MiddlewareResponse:
     """Return the response to a request whose deadline passed before it began."""
     detail = "the caller's deadline has passed: it no longer waits for the response"
     return _build_problem(service.late_status, DeadlineExceeded.slug, detail)
 
 
-def respond_overrun(service: Service) -> MiddlewareResponse:
+def respond_overrun(service: MiddlewareOptions) -> MiddlewareResponse:
     """Return the response to a request whose handler stopped, or was cancelled, at its deadline."""
     return _build_problem(service.late_status, DeadlineExceeded.slug, "the request took longer than its deadline")
 
 
-def respond_unhealthy(service: Service) -> MiddlewareResponse:
+def respond_unhealthy(service: MiddlewareOptions) -> MiddlewareResponse:
     """Return the response to a health check while the zone is out."""
     return _build_problem(HTTPStatus.SERVICE_UNAVAILABLE, "zone-out", f"zone {service.zone} is out: send nothing here")
 
 
-def respond_refused(service: Service, chance: Chance) -> MiddlewareResponse:
+def respond_refused(service: MiddlewareOptions, chance: Chance) -> MiddlewareResponse:
     """Return the response to other requests while the zone is out, with `refuse_while_out`."""
     seconds = math.ceil(service.retry_after * (1 + chance()))
     detail = f"zone {service.zone} is out: call another zone, or retry here later"

@@ -86,7 +86,7 @@ class QueueAlarm:
     """The tenant that causes nearly all of the value, if there is one."""
 
     @property
-    def sentence(self) -> str:
+    def summary(self) -> str:
         about = f"queue {self.queue}: {_SENTENCES[self.kind].format(value=self.value, threshold=self.threshold)}"
         if not self.is_open:
             return f"{about}: resolved after {self.at - self.since:.0f} s"

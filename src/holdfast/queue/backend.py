@@ -131,7 +131,7 @@ class LeaseRequest(msgspec.Struct, frozen=True, kw_only=True):
     """Maximum number of messages."""
     lease: float
     """Seconds after which the messages are delivered again, unless they are settled or the lease is extended."""
-    leased_before: int = 0
+    leased_so_far: int = 0
     """Messages leased by this worker so far: its position in the cycle of backlog, low-priority and spill shares."""
     caps: Mapping[str, int] = {}
     """Maximum leased messages by tenant. Further messages of such a tenant in shared lanes are spilled."""
@@ -246,7 +246,7 @@ class TenantDepth(msgspec.Struct, frozen=True, kw_only=True):
 class MessageState(StrEnum):
     """The state of a message that has not been handled yet."""
 
-    WAITING = "waiting"
+    READY = "ready"
     DELAYED = "delayed"
     """The message may not be handled yet: its delay is not over, or earlier messages of its group come first."""
     LEASED = "leased"

@@ -35,7 +35,7 @@ class AttemptResult(StrEnum):
     BURIED = "buried"
     RELEASED = "released"
     """The worker released the message unhandled, because it stops or its zone is out."""
-    LOST = "lost"
+    LEASE_LOST = "lease_lost"
     """The lease expired before the handler ended: another worker may have the message."""
 
 
@@ -63,4 +63,4 @@ class BackendErrorEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 QueueEvent: TypeAlias = PollEvent | AttemptEvent | BackendErrorEvent
 QueueObservation: TypeAlias = QueueEvent | QueueSnapshot | QueueReading | QueueAlarm
-"""What sinks for metrics receive: events of workers, and observations and alarms of a `Watcher`."""
+"""What sinks for metrics receive: events of workers, and observations and alarms of a `QueueWatcher`."""

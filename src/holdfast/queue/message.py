@@ -118,7 +118,7 @@ class SentMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The lane in which the message waits. A negative number is its tenant's overflow lane: see `is_spilled`."""
     trace: str
     pressure: float
-    """Share of the tenant's `max_backlog` in use, 0 to 1. At 1, further messages are refused."""
+    """Share of the tenant's `max_waiting` in use, 0 to 1. At 1, further messages are refused."""
     is_duplicate: bool = False
     """Whether an earlier message had the same key. Then `id` is the id of the earlier message."""
 
@@ -144,8 +144,8 @@ class RefusalReason(StrEnum):
 
     RATE = "rate"
     """The tenant exceeds its `max_rate`."""
-    BACKLOG = "backlog"
-    """The tenant's backlog is at `max_backlog`, or so near to it that the tenant must send more slowly."""
+    MAX_WAITING = "max_waiting"
+    """The tenant's backlog is at `max_waiting`, or so near to it that the tenant must send more slowly."""
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
@@ -175,7 +175,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     group: str | None = None
     is_first_of_topic: bool = False
     """Whether this is the first delivery of the message to any subscriber of its topic."""
-    deaths: int = 0
+    expired_leases: int = 0
     """Leases of the message that expired without settlement, perhaps because it crashed its workers."""
 
     @property

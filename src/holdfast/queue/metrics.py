@@ -44,7 +44,7 @@ _ENDED = {ending.value: (f"Messages{ending.value.capitalize()}",) for ending in 
 _WORKER_COUNTS = (
     *("Polls", "NumberOfEmptyReceives", "NumberOfMessagesReceived"),
     *(name for names in _ENDED.values() for name in names),
-    *("MessagesRedelivered", "MessagesDropped", "MessagesSpilled", "MessagesAbandoned"),
+    *("MessagesRedelivered", "MessagesDropped", "MessagesSpilled", "MessagesBuriedAfterCrash"),
 )
 
 
@@ -106,7 +106,7 @@ LEASE_COUNTERS = {
         ("redelivered", "redelivered", "Messages made ready again because their leases had expired."),
         ("dropped", "dropped", "Messages dropped because they were older than their ttl."),
         ("spilled", "spilled", "Messages moved to their tenants' overflow lanes while leasing."),
-        ("buried", "abandoned", "Messages buried because their leases expired too often without settlement."),
+        ("buried", "buried_after_crash", "Messages buried because their leases expired too often without settlement."),
     )
 }
 """Instruments by the field of `LeaseResult` that they count."""
@@ -185,11 +185,11 @@ ALARM_OPEN = _gauge(
     in_opentelemetry=False,
 )
 LEFT_OUT = _gauge(
-    "holdfast.queue.left_out",
+    "holdfast.queue.unmonitored",
     "Queues without depths and alarms, because there are too many queues.",
     "{queue}",
     labels=(),
-    cloudwatch_names={"": ("QueuesLeftOut",)},
+    cloudwatch_names={"": ("QueuesNotMonitored",)},
 )
 _WORKER = (
     POLLS,
@@ -258,12 +258,12 @@ class _TenantSeries:
 class QueueMetrics(MetricsSink[QueueObservation]):
     """A sink that measures and logs queues, with one or more exporters: `Worker(work, sink=QueueMetrics(exporter))`.
 
-    Also pass it to a `Watcher`, for depths and alarms. In each queue, the `max_tenants` busiest tenants, and as many
-    with the most waiting messages, have series of their own; the others are counted as `other`. With 0, tenants are not
-    distinguished. The first 200 queues have series of their own; workers of other queues are counted as `other`, and
-    `holdfast.queue.left_out` is the number of queues without depths and alarms. The series of `queues` begin at 0, so
-    that the first event is seen as an increase. Depths are the same in every process that inspects a queue: use their
-    maximum, not their sum. Thread-safe.
+    Also pass it to a `QueueWatcher`, for depths and alarms. In each queue, the `max_tenants` busiest tenants, and as
+    many with the most waiting messages, have series of their own; the others are counted as `other`. With 0, tenants
+    are not distinguished. The first 200 queues have series of their own; workers of other queues are counted as
+    `other`, and `holdfast.queue.unmonitored` is the number of queues without depths and alarms. The series of `queues`
+    begin at 0, so that the first event is seen as an increase. Depths are the same in every process that inspects a
+    queue: use their maximum, not their sum. Thread-safe.
     """
 
     instruments = (
@@ -323,7 +323,7 @@ class QueueMetrics(MetricsSink[QueueObservation]):
             event=kind,
             message=lambda: _describe(event),
             fields=lambda: _fields(event),
-            every=0.0 if isinstance(event, QueueAlarm) else 1.0,
+            interval=0.0 if isinstance(event, QueueAlarm) else 1.0,
         )
 
     def _measure_attempt(self, event: AttemptEvent) -> Sequence[Measurement]:
@@ -448,7 +448,7 @@ def _worker_series(labels: tuple[str, ...]) -> Iterator[Series]:
 
 def _describe(event: AttemptEvent | PollEvent | QueueAlarm) -> str:
     if isinstance(event, QueueAlarm):
-        return event.sentence
+        return event.summary
     if isinstance(event, PollEvent):
         return (
             f"queue {event.queue}: {event.result.buried} messages were buried after repeated deliveries to workers "
@@ -468,7 +468,7 @@ def _fields(event: AttemptEvent | PollEvent | QueueAlarm) -> dict[str, Any]:
     if isinstance(event, QueueAlarm):
         fields |= {name: getattr(event, name) for name in event.__slots__} | {"kind": str(event.kind)}
     elif isinstance(event, PollEvent):
-        fields |= {"queue": event.queue, "abandoned": event.result.buried}
+        fields |= {"queue": event.queue, "buried_after_crash": event.result.buried}
     else:
         delivery = event.delivery
         fields |= {"queue": delivery.queue, "tenant": delivery.tenant, "message_id": delivery.id}

@@ -9,10 +9,10 @@ from holdfast._plugins import Plugins
 if TYPE_CHECKING:
     from holdfast.queue.backend import Backend
 
-__all__ = ["BACKENDS", "BackendKind", "get_backend_kind", "open_backend"]
+__all__ = ["BACKENDS", "BackendType", "get_backend_kind", "open_backend"]
 
 
-class BackendKind(Protocol):
+class BackendType(Protocol):
     """A kind of backend, registered under the scheme of its addresses."""
 
     def open(self, url: str, *, clock: Clock | None, timeout: float, max_connections: int) -> "Backend":
@@ -25,7 +25,7 @@ class BackendKind(Protocol):
         """Raise NotFound if there are no queues at the address. Create and change nothing."""
 
 
-BACKENDS: Plugins[BackendKind] = Plugins(
+BACKENDS: Plugins[BackendType] = Plugins(
     "queue backend", package="holdfast.queue.backends", group="holdfast.queue_backends"
 )
 """The kinds of backends by address scheme. Other distributions register theirs as entry points."""
@@ -43,7 +43,7 @@ def open_backend(url: str, *, clock: Clock | None = None, timeout: float = 5.0, 
     return get_backend_kind(url).open(url, clock=clock, timeout=timeout, max_connections=max_connections)
 
 
-def get_backend_kind(url: str) -> BackendKind:
+def get_backend_kind(url: str) -> BackendType:
     """Return the kind of backend that an address names. Raise InvalidValue, with all schemes, for an unknown one."""
     scheme, colon, _ = url.partition(":")
     try:

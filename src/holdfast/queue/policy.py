@@ -21,16 +21,16 @@ _BURSTS = {
 _MAX_SHARES = 0.9
 MAX_DIFFERENCES = 10
 """Maximum differences that a message lists: settings may have thousands of tenants."""
-_OPTIONAL = ("spill_above", "max_backlog", "ttl")
+_OPTIONAL = ("spill_above", "max_waiting", "ttl")
 _INTEGER_RANGES: dict[str, tuple[int, int]] = {
     "lanes": (1, 4096),
-    "hand": (0, 64),
+    "lanes_per_tenant": (0, 64),
     "spill_above": (0, _MAX_COUNT),
-    "max_backlog": (1, _MAX_COUNT),
+    "max_waiting": (1, _MAX_COUNT),
     "max_attempts": (1, 1000),
 }
 _NUMBER_RANGES: dict[str, tuple[float, float]] = {
-    "drain_rate": (1e-6, 1e12),
+    "backpressure_rate": (1e-6, 1e12),
     "fresh_for": (0, MAX_DURATION),
     "backlog_share": (0, 0.5),
     "low_priority_share": (0, 0.5),
@@ -56,7 +56,7 @@ def _require(
 class OverMaxRate(StrEnum):
     """What happens to a message above a tenant's `max_rate`."""
 
-    REJECT = "reject"
+    REFUSE = "refuse"
     DELAY = "delay"
     """Store the message, and deliver it when the rate allows."""
 
@@ -79,7 +79,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     """Messages per second that are accepted."""
     max_burst: float | None = None
     """Messages that may come together within `max_rate`. None means those of ten seconds."""
-    over_max_rate: OverMaxRate = OverMaxRate.REJECT
+    over_max_rate: OverMaxRate = OverMaxRate.REFUSE
     """What happens to messages above `max_rate`."""
     run_rate: float | None = None
     """Messages per second leased to workers, however large the backlog."""
@@ -87,14 +87,14 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     """Messages that may be leased together within `run_rate`. None means those of a tenth of a second."""
     concurrency: int | None = None
     """Messages that may be leased at the same time."""
-    max_backlog: int | None = None
+    max_waiting: int | None = None
     """Waiting messages, due or not, at which more are refused. None means the queue's. Pressure begins at a tenth."""
 
     def __post_init__(self) -> None:
         for name, (burst, _) in _BURSTS.items():
             _require(f"limit {name}", getattr(self, name), *_RATE_RANGE, is_optional=True)
             _require(f"limit {burst}", getattr(self, burst), 1e-6, _MAX_COUNT, is_optional=True)
-        for name in ("concurrency", "max_backlog"):
+        for name in ("concurrency", "max_waiting"):
             _require(f"limit {name}", getattr(self, name), 1, _MAX_COUNT, is_optional=True, is_whole=True)
         if self.over_max_rate not in tuple(OverMaxRate):
             raise InvalidValue(f"limit over_max_rate {self.over_max_rate!r}: expected {' or '.join(OverMaxRate)}")
@@ -115,17 +115,17 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
 
     lanes: int = 128
     """Number of shared lanes. Ten noisy tenants fill at most 40: all four lanes of only 0.5 % of the other tenants."""
-    hand: int = 4
+    lanes_per_tenant: int = 4
     """Lanes dealt to each tenant. A message goes to the least loaded of them. 0 means one lane for each tenant."""
     limits: Limits = Limits()
     """The limits of tenants without limits of their own."""
     spill_above: int | None = 1000
     """Waiting messages of a tenant above which more are spilled to its overflow lane. In every `fresh_for` seconds, up
     to this number go to the tenant's own lane instead, which is served like a shared one: fresh messages come soon."""
-    max_backlog: int | None = 1_000_000
+    max_waiting: int | None = 1_000_000
     """Waiting messages of a tenant, due or not, at which further ones are refused. None means never."""
-    drain_rate: float = 1000.0
-    """Messages per second that a tenant may send when backpressure begins; falls to 0 as it nears `max_backlog`."""
+    backpressure_rate: float = 1000.0
+    """Messages per second that a tenant may send when backpressure begins; falls to 0 as it nears `max_waiting`."""
     fresh_for: float = 60.0
     """Seconds for which a message is fresh, and is leased before backlog messages."""
     backlog_share: float = 0.1
@@ -151,8 +151,8 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
             raise InvalidValue(
                 f"queue limits of type {type(self.limits).__name__}: expected Limits, such as Limits(rate=5)"
             )
-        if self.hand > self.lanes:
-            raise InvalidValue(f"queue hand {self.hand}: expected at most its {self.lanes} lanes")
+        if self.lanes_per_tenant > self.lanes:
+            raise InvalidValue(f"lanes_per_tenant {self.lanes_per_tenant}: expected at most its {self.lanes} lanes")
         shares = self.backlog_share + self.low_priority_share + self.spill_share
         if shares > _MAX_SHARES + 1e-9:
             raise InvalidValue(

@@ -203,13 +203,16 @@ def _estimate_wait(snapshot: QueueSnapshot, before: Totals | None) -> float:
     )
     if not is_moving or not now.spilled:  # no worker is active, or no tenant is noisy
         return compute_age(snapshot, now.oldest_ready_since) or 0.0
-    # One tenant can fill `hand` lanes of each priority and one own lane. Age in more lanes is not caused by one tenant.
+    # One tenant can fill `lanes_per_tenant` lanes of each priority, and its own lane. If messages are old in more
+    # lanes, a single tenant is not the cause.
     lanes: dict[tuple[int, bool], list[float]] = {}
     for lane in snapshot.lanes:
         if not lane.is_spilled and lane.oldest_since is not None:
             kind = (get_priority(lane.lane), is_own_lane(lane.lane))
             lanes.setdefault(kind, []).append(compute_age(snapshot, lane.oldest_since) or 0.0)
-    late = [sorted(ages, reverse=True)[1 if own else snapshot.policy.hand :] for (_, own), ages in lanes.items()]
+    late = [
+        sorted(ages, reverse=True)[1 if own else snapshot.policy.lanes_per_tenant :] for (_, own), ages in lanes.items()
+    ]
     return max((age for ages in late for age in ages), default=0.0)
 
 

@@ -18,7 +18,7 @@ from holdfast.queue.backend import Backend, QueueSnapshot, Totals
 from holdfast.queue.events import BackendErrorEvent, PollEvent, QueueObservation
 from holdfast.queue.reading import PollCollector, build_reading
 
-__all__ = ["QueueObservation", "Watcher"]
+__all__ = ["QueueObservation", "QueueWatcher"]
 
 WATCH_INTERVAL_SECONDS = 10.0
 """Seconds between two snapshots. Each takes a few milliseconds, growing with the number of lanes."""
@@ -26,8 +26,8 @@ WATCH_INTERVAL_SECONDS = 10.0
 log = logging.getLogger(__name__)
 
 
-class Watcher:
-    """A thread that inspects one queue every `every` seconds, at a host-specific offset, and reports to a sink.
+class QueueWatcher:
+    """A thread that inspects one queue every `interval` seconds, at a host-specific offset, and reports to a sink.
 
     The sink gets a QueueSnapshot and a QueueReading each time, a QueueAlarm for each alarm that opens or closes, and a
     BackendErrorEvent if the backend is unavailable. Pass events of workers to the watcher as well, with
@@ -43,7 +43,7 @@ class Watcher:
         backend: Backend,
         sink: Sink[QueueObservation],
         *,
-        every: float = WATCH_INTERVAL_SECONDS,
+        interval: float = WATCH_INTERVAL_SECONDS,
         rules: AlarmRules = AlarmRules(),  # noqa: B008 - frozen
         max_tenants: int = MAX_BUSIEST_NAMES,
         clock: Clock | None = None,
@@ -51,7 +51,7 @@ class Watcher:
         self.queue = check_queue_name(queue)
         self._backend = backend
         self._sink = sink
-        self._periodic = PeriodicSchedule(every, f"queue {queue}")
+        self._periodic = PeriodicSchedule(interval, f"queue {queue}")
         self._rules = rules
         self._max_tenants = check_max_busiest(max_tenants)
         self._clock = clock or SystemClock()

@@ -14,7 +14,7 @@ from holdfast._errors import HoldfastError
 from holdfast.queue import OutgoingMessage, RefusedMessage, SentMessage
 from holdfast.queue.backend import Backend, require_support
 from holdfast.queue.metrics import QueueMetrics
-from holdfast.queue.watcher import WATCH_INTERVAL_SECONDS, Watcher
+from holdfast.queue.watcher import WATCH_INTERVAL_SECONDS, QueueWatcher
 from holdfast.server.executor import BoundedExecutor
 
 Result = TypeVar("Result")
@@ -115,7 +115,7 @@ class Queues:
 
 
 class QueueMonitor:
-    """Watches every queue with a `Watcher`, which reports depths and alarms to the log and other exporters.
+    """Watches every queue with a `QueueWatcher`, which reports depths and alarms to the log and other exporters.
 
     Also sweeps the queues, so that messages of crashed workers count as waiting. Does not create a store. Use it only
     in the event loop.
@@ -124,7 +124,7 @@ class QueueMonitor:
     def __init__(self, queues: Queues, metrics: QueueMetrics) -> None:
         self._queues = queues
         self._metrics = metrics
-        self._watchers: dict[str, Watcher] = {}
+        self._watchers: dict[str, QueueWatcher] = {}
         self._swept = -SWEEP_EVERY
         self._is_unavailable = False
 
@@ -151,7 +151,7 @@ class QueueMonitor:
 
     def _inspect_all(self, backend: Backend, names: Sequence[str]) -> None:
         self._watchers = {
-            name: self._watchers.get(name) or Watcher(name, backend, self._metrics, clock=self._queues.clock)
+            name: self._watchers.get(name) or QueueWatcher(name, backend, self._metrics, clock=self._queues.clock)
             for name in names
         }
         now = self._queues.clock.monotonic()

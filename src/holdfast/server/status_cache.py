@@ -35,7 +35,7 @@ class _KnownStatuses:
     def __init__(self, revision: int, known: dict[Key, ZoneStatus]) -> None:
         self.revision = revision
         self.known = known
-        self.out = {key: status for key, status in known.items() if status.out}
+        self.out = {key: status for key, status in known.items() if status.state.is_out}
 
 
 class StatusCache:
@@ -109,10 +109,10 @@ class StatusCache:
         """Seconds since the store was last read; None before the first time."""
         return None if self._read_at is None else self._clock.monotonic() - self._read_at
 
-    def out(self) -> list[Zone]:
-        """Return the zones that are out for all workloads."""
+    def zones_out_for_any(self) -> frozenset[Zone]:
+        """Return the zones that are out for at least one workload."""
         now = self._clock.wall()
-        return [zone for (zone, workload), status in self._view.out.items() if workload is None and status.is_out(now)]
+        return frozenset(zone for (zone, _), status in self._view.out.items() if status.is_out(now))
 
     def find_out_status(self, zone: str, workload: str | None) -> ZoneStatus | None:
         """Return the status by which a zone is out, for this workload or for all; None if it is in."""
@@ -169,7 +169,10 @@ class StatusCache:
             if status.version == ABSENT_VERSION:  # written by hand
                 status = replace(status, version=_build_version(now), since=status.since or now)  # noqa: PLW2901
             fields = {"zone": status.zone, "workload": status.workload, "state": str(status.state), "by": status.by}
-            logger.warning("zone %s is %s: %s", status.zone, status.state, status.reason, extra=fields)
+            concerned = status.workload or "all workloads"
+            logger.warning(
+                "zone %s is %s for %s: %s", status.zone, status.state, concerned, status.reason, extra=fields
+            )
             self._on_change(StatusChange(run=self._run, revision=number, at=now, status=status))
             self._unlogged.append((status, now))
 
@@ -189,7 +192,7 @@ class StatusCache:
         except Exception as error:
             if not self._is_held_up:
                 logger.warning(
-                    "cannot log a change of a zone status yet, trying again: %s",
+                    "cannot record a change of a zone status in the history yet, trying again: %s",
                     error,
                     exc_info=not isinstance(error, HoldfastError),
                 )
@@ -210,7 +213,7 @@ def _key(status: ZoneStatus) -> Key:
 
 
 def _build_removed(status: ZoneStatus, now: float) -> ZoneStatus:
-    """Return the status to publish for one that was not in and is no longer in the store."""
+    """Return the status to publish for a zone that was out, and whose status was deleted from the store."""
     # A status written by hand has no version to increment.
     version = _build_version(now) if status.version == ABSENT_VERSION else status.version + 1
     if status.expires is not None and status.has_expired(now):

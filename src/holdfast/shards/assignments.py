@@ -182,12 +182,12 @@ class Assignments:
         shards = ((tenant.name, layout.shard(tenant).workers) for tenant in self.iter_tenants())
         return find_suspects(failing, shards, limit=limit)
 
-    def forget(self, lookback: float) -> int:
+    def delete_old_layouts(self, lookback: float) -> int:
         """Delete layouts that were replaced more than `lookback` seconds ago and return how many."""
         if lookback < 0:
             raise InvalidValue(f"a lookback of {lookback} s: expected 0 or more")
         self._read_versions(now=True)  # otherwise all versions known here might be deleted, and none be left
-        gone = self._store.forget_layouts(self._clock.wall() - lookback)
+        gone = self._store.delete_old_layouts(self._clock.wall() - lookback)
         with self._lock:
             kept = {entry.version for entry in self._store.list_layouts(0)}
             self._versions = tuple(version for version in self._versions if version.number in kept)

@@ -43,7 +43,7 @@ class BatchSharding:
         self._shards = _build_shards(sharding.design)
         self._workers = np.array([index for cell in sharding.cells for index in cell], dtype=np.int32)
         self._is_relieved = np.zeros(len(sharding.fleet), dtype=np.bool_)
-        self._is_relieved[list(sharding.fleet.relief_groups())] = True
+        self._is_relieved[list(sharding.fleet.slot_sharers())] = True
 
     def slot_indexes(self, tenants: Numbers) -> SlotTable:
         """Return a row of slot indexes for each tenant number. Raise CapacityExhausted past the capacity."""

@@ -55,7 +55,7 @@ class DesignedSharding:
         self._seed = hash_name(key, b"relief")
         self._relief_seeds = {
             index: {other: hash_name(key, b"%d" % other) for other in live}
-            for index, others in fleet.relief_groups().items()
+            for index, others in fleet.slot_sharers().items()
             if (live := [other for other in others if not fleet.slots[other].is_drained])
         }
         self.slot_indexes = self._build_lookup()
@@ -70,7 +70,7 @@ class DesignedSharding:
             )
         for index in indexes:
             twin = slots[start + index]
-            if twin.group != slots[index].group or twin.relieves is not None:
+            if twin.group != slots[index].group or twin.shares_slot_of is not None:
                 raise InvalidValue(
                     f"worker {twin.worker} as the twin of {slots[index].worker}: expected a worker of the same group "
                     "with its own slot"
@@ -94,7 +94,9 @@ class DesignedSharding:
     def spare_slots(self) -> Sequence[int]:
         """The slots that are in no shard. They can replace others, or isolate a tenant."""
         used = {index for cell in self.cells for index in cell}
-        return [index for index, slot in enumerate(self.fleet.slots) if index not in used and slot.relieves is None]
+        return [
+            index for index, slot in enumerate(self.fleet.slots) if index not in used and slot.shares_slot_of is None
+        ]
 
     @property
     def attackers_survived(self) -> int:

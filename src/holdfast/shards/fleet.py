@@ -29,7 +29,7 @@ class Slot:
     """The machine of the worker, if several workers may share one."""
     is_drained: bool = False
     """Whether the worker gets no more work. It stays a member of its shards."""
-    relieves: str | None = None
+    shares_slot_of: str | None = None
     """The worker whose slot it shares, or None. It serves some of that worker's tenants, and has no slot of its own."""
 
     def __post_init__(self) -> None:
@@ -68,7 +68,7 @@ class Fleet:
                 if other != slot.worker:
                     self._check_shared_host(slot.host, other, slot.worker)
         for slot in self.slots:
-            if slot.relieves is not None:
+            if slot.shares_slot_of is not None:
                 self._check_relief(slot, indexes)
         object.__setattr__(self, "_indexes", indexes)
 
@@ -82,14 +82,18 @@ class Fleet:
             warnings.warn(found, stacklevel=2)
 
     def _check_relief(self, slot: Slot, indexes: Mapping[str, int]) -> None:
-        other = self.slots[indexes[slot.relieves]] if slot.relieves and slot.relieves in indexes else None
-        if other is None or other is slot or other.relieves is not None:
+        other = (
+            self.slots[indexes[slot.shares_slot_of]] if slot.shares_slot_of and slot.shares_slot_of in indexes else None
+        )
+        if other is None or other is slot or other.shares_slot_of is not None:
             raise InvalidValue(
-                f"worker {slot.worker} relieves {slot.relieves}: expected another worker that has its own slot"
+                f"worker {slot.worker} shares the slot of {slot.shares_slot_of}: expected a worker with its own slot"
             )
         if other.group != slot.group:
             # Otherwise a shard could have two workers of one group.
-            raise InvalidValue(f"worker {slot.worker} relieves {slot.relieves} in another group: expected the same one")
+            raise InvalidValue(
+                f"worker {slot.worker} shares_slot_of {slot.shares_slot_of} in another group: expected the same one"
+            )
 
     @classmethod
     def from_workers(cls, workers: Iterable[str]) -> "Fleet":
@@ -111,10 +115,10 @@ class Fleet:
         return self._indexes[worker]
 
     def indexes_by_group(self, slot_count: int | None = None) -> dict[tuple[str, ...], Sequence[int]]:
-        """Return the slot indexes by group, of the first `slot_count` slots, without workers that relieve others."""
+        """Return the slot indexes by group, of the first `slot_count` slots, without workers that share a slot."""
         found: dict[tuple[str, ...], list[int]] = {}
         for index, slot in enumerate(self.slots[:slot_count]):
-            if slot.relieves is None:
+            if slot.shares_slot_of is None:
                 found.setdefault(slot.group, []).append(index)
         return dict(found)
 
@@ -123,13 +127,13 @@ class Fleet:
         depth = len(self.slots[0].group) if self.slots else 0
         return tuple(tuple(dict.fromkeys(slot.group[number] for slot in self.slots)) for number in range(depth))
 
-    def relief_groups(self) -> dict[int, Sequence[int]]:
+    def slot_sharers(self) -> dict[int, Sequence[int]]:
         """Return, for each slot that several workers share, the indexes of these workers, its own worker first."""
         found: dict[int, list[int]] = {}
         for index, slot in enumerate(self.slots):
-            if slot.relieves is not None:
-                relieved = self._indexes[slot.relieves]
-                found.setdefault(relieved, [relieved]).append(index)
+            if slot.shares_slot_of is not None:
+                shared = self._indexes[slot.shares_slot_of]
+                found.setdefault(shared, [shared]).append(index)
         return dict(found)
 
     def shared_hosts(self) -> dict[str, tuple[str, ...]]:
@@ -163,7 +167,7 @@ class Fleet:
         )
         return replace(self, slots=tuple(slots))
 
-    def relieve(self, worker: str, by: str, *, weight: float | None = None, host: str | None = None) -> "Fleet":
+    def share_slot(self, worker: str, by: str, *, weight: float | None = None, host: str | None = None) -> "Fleet":
         """Return a fleet in which a new worker `by` shares the slot of `worker` and takes part of its tenants.
 
         With equal weights it takes half of them, or a third if two workers share the slot already. No other tenant
@@ -177,11 +181,11 @@ class Fleet:
             weight=slot.weight if weight is None else weight,
             host=host,
             is_drained=False,
-            relieves=slot.relieves or worker,
+            shares_slot_of=slot.shares_slot_of or worker,
         )
         return self.add(more)
 
-    def substitute(self, worker: str, by: str) -> "Fleet":
+    def replace_with_spare(self, worker: str, by: str) -> "Fleet":
         """Return a fleet in which spare worker `by` swaps slots with `worker`, which is drained."""
         index, spare = self.find_index(worker), self.find_index(by)
         if index == spare:
@@ -189,7 +193,7 @@ class Fleet:
         old, new = self.slots[index], self.slots[spare]
         if new.is_drained:
             raise InvalidValue(f"{by} in the slot of {worker}: it is drained; expected a worker that is not")
-        if (old.group, old.relieves) != (new.group, new.relieves):
+        if (old.group, old.shares_slot_of) != (new.group, new.shares_slot_of):
             raise InvalidValue(f"{by} in the slot of {worker}: expected a worker of the same group with its own slot")
         slots = self._redirect_reliefs(worker, by)
         slots[index], slots[spare] = new, replace(old, is_drained=True)
@@ -206,7 +210,7 @@ class Fleet:
                 worker=names[slot.worker],
                 host=None,
                 is_drained=False,
-                relieves=None if slot.relieves is None else names[slot.relieves],
+                shares_slot_of=None if slot.shares_slot_of is None else names[slot.shares_slot_of],
             )
             for slot in self.slots
         )
@@ -215,12 +219,12 @@ class Fleet:
     def _expect_new(self, worker: str) -> None:
         if worker in self._indexes:
             raise InvalidValue(
-                f"worker {worker} is in the fleet already: expected a new one; for a spare one, use `substitute`"
+                f"worker {worker} is in the fleet already: expected a new one; use `replace_with_spare` for a spare one"
             )
 
     def _redirect_reliefs(self, old: str, new: str) -> list[Slot]:
-        """Return all slots, in which workers that relieve `old` relieve `new`."""
-        return [replace(slot, relieves=new) if slot.relieves == old else slot for slot in self.slots]
+        """Return all slots, in which workers that share the slot of `old` share that of `new`."""
+        return [replace(slot, shares_slot_of=new) if slot.shares_slot_of == old else slot for slot in self.slots]
 
 
 def is_printable_text(name: str) -> bool:

@@ -104,12 +104,12 @@ class Layout:
     @property
     def empty_slots(self) -> Sequence[int]:
         """The slots of the design whose workers are all drained: tenants with such a slot have one worker less."""
-        slots, relieved = self.fleet.slots, self.fleet.relief_groups()
+        slots, sharers = self.fleet.slots, self.fleet.slot_sharers()
         return [
             index
             for cell in self.sharding.cells
             for index in cell
-            if slots[index].is_drained and all(slots[other].is_drained for other in relieved.get(index, ()))
+            if slots[index].is_drained and all(slots[other].is_drained for other in sharers.get(index, ()))
         ]
 
     def shard(self, tenant: NumberedTenant) -> Shard:
@@ -120,14 +120,14 @@ class Layout:
         return Shard(indexes, tuple([self.fleet.slots[index] for index in indexes]))
 
     def redesign(self, size: int, overlap: int) -> "Layout":
-        """Return a layout with new shards of all live workers, including spare ones and those that relieve others.
+        """Return a layout with new shards of all live workers, including spare ones and those that share a slot.
 
         Nearly all tenants move. Raise Conflict while a tenant is isolated, because its workers would get other tenants.
         """
         if self.isolated:
             names = ", ".join(format_name(name) for name, _ in self.isolated)
             raise Conflict(f"new shards would use the workers of isolated tenants: release {names} first")
-        live = tuple(replace(slot, relieves=None) for slot in self.fleet.slots if not slot.is_drained)
+        live = tuple(replace(slot, shares_slot_of=None) for slot in self.fleet.slots if not slot.is_drained)
         made = Layout.create(replace(self.fleet, slots=live), size, overlap, key=self.key)
         return replace(made, version=self.version)
 
@@ -136,7 +136,7 @@ class Layout:
         return name in self._isolated_slots
 
     def with_fleet(self, fleet: Fleet) -> "Layout":
-        """Return a layout with the same design and a changed fleet: workers replaced, drained, relieved, or added."""
+        """Return a layout with the same design and another fleet: workers replaced, drained, added or sharing slots."""
         return replace(self, fleet=fleet)
 
     def double(self, workers: Sequence[str]) -> "Layout":
@@ -233,11 +233,11 @@ def adapt_layout(layout: Layout, workers: Fleet) -> Layout:
         if newcomer is not None:
             new.remove(newcomer)
             fleet = fleet.replace(index, newcomer.worker, host=newcomer.host, weight=newcomer.weight)
-        elif index not in idle and fleet.slots[index].relieves is None:
+        elif index not in idle and fleet.slots[index].shares_slot_of is None:
             substitute = next((other for other in spare if fleet.slots[other].group == group), None)
             if substitute is not None:
                 spare.remove(substitute)
-                fleet = fleet.substitute(fleet.slots[index].worker, fleet.slots[substitute].worker)
+                fleet = fleet.replace_with_spare(fleet.slots[index].worker, fleet.slots[substitute].worker)
     return layout.with_fleet(fleet.add(*new))
 
 

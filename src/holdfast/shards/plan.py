@@ -34,7 +34,7 @@ class Plan(Generic[Tenant]):
     old: Sharding[Tenant]
     new: Sharding[Tenant]
     tenants: int
-    movers: Sequence[Tenant]
+    moving_tenants: Sequence[Tenant]
     tenants_by_workers_changed: tuple[int, ...]
     """Number of tenants with 0, 1, 2, ... of their workers changed."""
     degraded: int
@@ -44,11 +44,11 @@ class Plan(Generic[Tenant]):
 
     @property
     def moving_share(self) -> float:
-        return len(self.movers) / self.tenants if self.tenants else 0.0
+        return len(self.moving_tenants) / self.tenants if self.tenants else 0.0
 
     def moves(self) -> Iterator[Move[Tenant]]:
-        """Yield the moves of all movers, each computed on demand, so that a million moves take no memory."""
-        for tenant in self.movers:
+        """Yield the moves of all moving_tenants, each computed on demand, so that a million moves take no memory."""
+        for tenant in self.moving_tenants:
             before, after = self.old.shard(tenant).workers, self.new.shard(tenant).workers
             leaves = tuple(worker for worker in before if worker not in after)
             yield Move(tenant, leaves, tuple(worker for worker in after if worker not in before))
@@ -56,7 +56,7 @@ class Plan(Generic[Tenant]):
 
 def plan(old: Sharding[Tenant], new: Sharding[Tenant], tenants: Iterable[Tenant]) -> Plan[Tenant]:
     """Return the effects on `tenants` of replacing `old` by `new`. Raise whatever either raises for a tenant."""
-    movers: list[Tenant] = []
+    moving_tenants: list[Tenant] = []
     down: list[Tenant] = []
     tenants_by_workers_changed = Counter[int]()
     count = degraded = 0
@@ -71,13 +71,13 @@ def plan(old: Sharding[Tenant], new: Sharding[Tenant], tenants: Iterable[Tenant]
         before, after = previous.workers, shard.workers
         if before != after and (different := max(len({*before} - {*after}), len({*after} - {*before}))):
             tenants_by_workers_changed[different] += 1
-            movers.append(tenant)
-    tenants_by_workers_changed[0] = count - len(movers)
+            moving_tenants.append(tenant)
+    tenants_by_workers_changed[0] = count - len(moving_tenants)
     return Plan(
         old,
         new,
         count,
-        movers,
+        moving_tenants,
         tuple(tenants_by_workers_changed[number] for number in range(max(tenants_by_workers_changed) + 1)),
         degraded,
         down,

@@ -51,7 +51,7 @@ class ShardStore(Protocol):
         the newest version is not `expected_version`.
         """
 
-    def forget_layouts(self, before: float) -> int:
+    def delete_old_layouts(self, before: float) -> int:
         """Delete layouts that were replaced before this time and return how many. The newest layout stays."""
 
 

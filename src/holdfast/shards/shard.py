@@ -42,7 +42,7 @@ class Shard:
         """
         from holdfast.shards.hashed import HashedSharding
 
-        slots = tuple(replace(slot, group=slot.group[:1], relieves=None) for slot in self.slots)
+        slots = tuple(replace(slot, group=slot.group[:1], shares_slot_of=None) for slot in self.slots)
         return HashedSharding(Fleet(slots=slots, shared_host_policy="allow"), size, key=key)
 
 

@@ -24,7 +24,7 @@ class Suspect(Generic[Tenant]):
     """Its workers that do not fail. A poison request would have reached them, too, sooner or later."""
     score: float
     """Its failing workers, as a fraction of all workers that fail or are its own: 1 if exactly its workers fail."""
-    is_in_minimal_set: bool
+    is_likely: bool
     """Whether it is in the smallest set of tenants that explains the failures (see `find_suspects`): check it first."""
 
 

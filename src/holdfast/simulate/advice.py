@@ -23,7 +23,7 @@ class Advice:
     timeout: float
     count: int
     """Number of latencies."""
-    cut_off: int
+    timeouts: int
     """Number of these that are timeouts."""
     percentiles: dict[str, float]
     """p50, p99, p99.9, and the requested percentile of the latencies."""
@@ -81,7 +81,7 @@ def advise(latencies: Iterable[float], policy: Percentile, *, rate: float | None
     return Advice(
         timeout=timeout,
         count=count,
-        cut_off=cut,
+        timeouts=cut,
         percentiles={_name_percentile(percent): _find_exceeded(ordered, 1 - percent / 100) for percent in shown},
         mean=mean,
         percentile=histogram.exceeded_by(policy.accepted_false_timeouts),

@@ -41,7 +41,7 @@ class ServiceStack:
     """The share of calls to the service that fail."""
     requests: int = 20_000
     rate: float = 100.0
-    """Requests per second. Matters for a budget's trickle, which is a number of retries per second."""
+    """Requests per second. Matters for a budget's `min_retry_rate`, which is a number of retries per second."""
     seed: int = 1
 
     def __post_init__(self) -> None:
@@ -116,8 +116,8 @@ POLICIES = (
     Policy(name="every layer, no budget", is_aware=False),
     Policy(name="one layer, no budget", is_aware=True),
     Policy(name="every layer, 10 % of requests", is_aware=False, bucket=lambda: RequestBucket(0.1)),
-    Policy(name="every layer, 500 tokens of 5", is_aware=False, budget=RetryBudget(cost=5.0, trickle=0.0)),
-    Policy(name="every layer, 500 tokens of 14", is_aware=False, budget=RetryBudget(trickle=0.0)),
+    Policy(name="every layer, 500 tokens of 5", is_aware=False, budget=RetryBudget(cost=5.0, min_retry_rate=0.0)),
+    Policy(name="every layer, 500 tokens of 14", is_aware=False, budget=RetryBudget(min_retry_rate=0.0)),
     Policy(name="every layer, gRPC 10/0.1", is_aware=False, bucket=FailureBucket),
     Policy(name="Holdfast's defaults", is_aware=True, budget=RetryBudget(), timeouts=Timeouts()),
 )

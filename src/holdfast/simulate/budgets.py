@@ -27,7 +27,9 @@ class RequestBucket(ObservingBucket):
     def __init__(self, share: float, *, per_second: float = 0.0, kept: float = 10.0) -> None:
         # Unused tokens are kept: those per second for `kept` seconds, those of the share for a hundred requests.
         capacity = max(1.0, per_second * kept + share * 100)
-        super().__init__(RetryBudget(capacity=capacity, cost=1.0, throttle_cost=1.0, refund=0.0, trickle=0.0))
+        super().__init__(
+            RetryBudget(capacity=capacity, cost=1.0, throttle_cost=1.0, success_tokens=0.0, min_retry_rate=0.0)
+        )
         self._share = share
         self._per_second = per_second
         self._at = 0.0
@@ -51,7 +53,9 @@ class FailureBucket(ObservingBucket):
     __slots__ = ("_ratio",)
 
     def __init__(self, capacity: float = 10.0, ratio: float = 0.1) -> None:
-        super().__init__(RetryBudget(capacity=capacity, cost=0.0, throttle_cost=0.0, refund=ratio, trickle=0.0))
+        super().__init__(
+            RetryBudget(capacity=capacity, cost=0.0, throttle_cost=0.0, success_tokens=ratio, min_retry_rate=0.0)
+        )
         self._ratio = ratio
 
     def on_attempt_failed(self) -> None:

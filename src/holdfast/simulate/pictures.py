@@ -233,7 +233,7 @@ def draw_timeouts(options: "LatencyShift", windows: "Sequence[WindowResult]") ->
     edges = [float(number) for number in range(len(windows) + 1)]
     x_scale, width = Scale(0, len(windows)), (_WIDTH - 180) / 2
     shares = Scale(options.policy.accepted_false_timeouts / 10, 1.0, is_log=True)
-    rights = [window.right_timeout for window in windows]
+    rights = [window.ideal_timeout for window in windows]
     shown = [seen.timeout for window in windows for seen in window.rules.values()] + rights
     times = Scale(min(shown) / 1.5, max(shown) * 1.5, is_log=True)
     parts = [text(16, 42, "dotted: ideal; line: the rule. Shaded: after the latencies have grown", "faint")]

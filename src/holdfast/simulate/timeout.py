@@ -51,7 +51,7 @@ class LatencyShift:
                 f"rate {self.rate}: expected {1 / LEARN_INTERVAL:g} to {MAX_RATE:g} requests per second, "
                 "so that every latency is used"
             )
-        shortest, longest = sorted((self.right_timeout(0), self.right_timeout(self.windows)))
+        shortest, longest = sorted((self.ideal_timeout(0), self.ideal_timeout(self.windows)))
         if shortest < policy.floor or longest > policy.ceiling:
             raise InvalidValue(
                 f"median {self.median}, sigma {self.sigma}, factor {self.factor}: the ideal timeouts would be "
@@ -69,7 +69,7 @@ class LatencyShift:
         """Index of the first window with longer latencies."""
         return self.windows // 2
 
-    def right_timeout(self, window: int) -> float:
+    def ideal_timeout(self, window: int) -> float:
         """Return the ideal timeout for a window in seconds: exactly the accepted share times out."""
         grown = self.factor if window >= self.first_slow_window else 1.0
         return self.median * grown * math.exp(self.sigma * NormalDist().inv_cdf(self.percent / 100))
@@ -92,7 +92,7 @@ class WindowResult:
     """The results of all rules in one window, for the same latencies."""
 
     number: int
-    right_timeout: float
+    ideal_timeout: float
     """The ideal timeout in seconds."""
     rules: dict[str, RuleResult]
 
@@ -122,14 +122,14 @@ def compare(options: LatencyShift) -> Iterator[WindowResult]:
     """Yield the results of all rules, window by window."""
     policy = options.policy
     rules: dict[str, Estimator | SuccessesOnly] = {
-        FIXED: Estimator(options.right_timeout(0)),
+        FIXED: Estimator(options.ideal_timeout(0)),
         SUCCESSES: SuccessesOnly(policy),
         PERCENTILE: Estimator(policy),
     }
     chance = seeded_random("timeout", options.seed)
     together = max(1, round(options.rate * LEARN_INTERVAL))
     for number in range(options.windows):
-        right = options.right_timeout(number)
+        right = options.ideal_timeout(number)
         middle = math.log(options.median * (options.factor if number >= options.first_slow_window else 1.0))
         cut, longest = dict.fromkeys(rules, 0), dict.fromkeys(rules, 0.0)
         left = policy.window
@@ -147,4 +147,4 @@ def compare(options: LatencyShift) -> Iterator[WindowResult]:
             name: RuleResult(false_timeouts=cut[name] / policy.window, timeout=rule.value, max_timeout=longest[name])
             for name, rule in rules.items()
         }
-        yield WindowResult(number=number, right_timeout=right, rules=seen)
+        yield WindowResult(number=number, ideal_timeout=right, rules=seen)

@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 from typing import Protocol
 
+from holdfast._types import Zone
 from holdfast.metrics.exporter import Exporter
 from holdfast.metrics.instruments import ANY_DETAIL, Instrument, InstrumentType, Measurement, Series
 
@@ -12,7 +13,7 @@ ZONES_OUT = Instrument(
     type=InstrumentType.GAUGE,
     name="holdfast.status.zones_out",
     unit="{zone}",
-    description="Zones that are out for all workloads.",
+    description="Zones that are out for at least one workload.",
     cloudwatch_names={ANY_DETAIL: ("ZonesOut",)},
 )
 AGE = Instrument(
@@ -31,8 +32,8 @@ class KnownZones(Protocol):
     def age(self) -> float | None:
         """Seconds since the zones were last known; None if they never were."""
 
-    def out(self) -> Iterable[str]:
-        """Return the zones that are out for all workloads."""
+    def zones_out_for_any(self) -> frozenset[Zone]:
+        """Return the zones that are out for at least one workload."""
 
 
 def observe_zones(zones: KnownZones, *exporters: Exporter) -> None:
@@ -45,5 +46,5 @@ def measure_zones(zones: KnownZones) -> Iterable[Measurement]:
     """Yield the current measurements; none if the zones were never known."""
     age = zones.age
     if age is not None:
-        yield Measurement(Series(ZONES_OUT), len(frozenset(zones.out())))
+        yield Measurement(Series(ZONES_OUT), len(zones.zones_out_for_any()))
         yield Measurement(Series(AGE), age)

@@ -52,7 +52,7 @@ class ZoneTracker:
             raise InvalidValue(f"stale_after is {stale_after}: expected seconds, more than 0")
         when_silent = SilencePolicy(when_silent)
         if when_silent is SilencePolicy.OWN_ZONE_OUT and zone is None:
-            raise InvalidValue("when_silent is own_zone_out: expected `zone` as well, the own zone")
+            raise InvalidValue("when_silent is own_zone_out: pass `zone` as well, the zone of this host")
         self._clock = clock or SystemClock()
         zones = () if zone is None else (zone,)
         self._sources = tuple(
@@ -72,15 +72,19 @@ class ZoneTracker:
         self._decision = QuorumDecision()
         self._on_change = on_change
         self._decided = threading.Event()
-        self._loop = BackgroundLoop("holdfast-tracker", self.review, action="decide which zones are out", logger=logger)
+        self._loop = BackgroundLoop("holdfast-tracker", self.decide, action="decide which zones are out", logger=logger)
 
-    def out(self, workload: str | None = None) -> frozenset[Zone]:
+    def zones_out(self, workload: str | None = None) -> frozenset[Zone]:
         out = self._decision.zones_out
         return out[workload] if workload in out else out[None]  # faster than get() with a default
 
+    def zones_out_for_any(self) -> frozenset[Zone]:
+        """Return the zones that are out for at least one workload."""
+        return frozenset().union(*self._decision.zones_out.values())
+
     @property
     def age(self) -> float | None:
-        """Seconds since a majority of the sources had answered; None before the first time."""
+        """Seconds since a majority of the sources last answered; None if it never has."""
         answered = sorted((vote.answered_at for vote in self._votes if vote is not None), reverse=True)
         if len(answered) < self._rules.majority:
             return None
@@ -124,20 +128,26 @@ class ZoneTracker:
         self.close()
 
     def receive(
-        self, index: int, statuses: Iterable[ZoneStatus], at: float, zones: frozenset[Zone] | None = None
+        self, source_index: int, statuses: Iterable[ZoneStatus], at: float, zones: frozenset[Zone] | None = None
     ) -> None:
-        """Store the statuses of source `index`, read at its time `at`. `zones` are those it knows; None means all."""
+        """Store all statuses of the source with this index. `at` is the source's clock when it read them.
+
+        `zones` are the zones that the source reports on; None means all.
+        """
         now = self._clock.monotonic()
         out = {
             (status.zone, status.workload): math.inf if status.expires is None else now + status.expires - at
             for status in statuses
             if status.is_out(at)
         }
-        self._votes[index] = Vote(now, out, zones)
+        self._votes[source_index] = Vote(now, out, zones)
         self._loop.wake()
 
-    def review(self) -> float:
-        """Decide again, in the tracker's own thread; return the seconds until the decision may change by time alone."""
+    def decide(self) -> float:
+        """Decide again which zones are out. The tracker's own thread calls it; before `start`, call it yourself.
+
+        Return the seconds after which the decision may change without a new answer.
+        """
         before = self._decision.zones_out
         # One assignment: readers see the old or the new decision, never a mixture.
         self._decision = count_votes(tuple(self._votes), self._rules, self._decision, self._clock.monotonic())

@@ -41,15 +41,17 @@ def find_others_out(statuses: Iterable[ZoneStatus], zone: Zone, workload: str | 
 
 
 class StatusWriter:
-    """A writer that takes zones out and brings them in, following the rules. As thread-safe as its store.
+    """Takes zones out and brings them in. Never takes a second zone of a region out for a workload, unless forced.
 
-    Provisional statuses are written to `claim_store`. Pass the underlying store there if `store` publishes every write.
+    As thread-safe as its store.
+
+    Provisional statuses are written to `provisional_store`: pass the underlying store if `store` publishes all writes.
     """
 
-    def __init__(self, store: StatusStore, clock: Clock, *, claim_store: StatusStore | None = None) -> None:
+    def __init__(self, store: StatusStore, clock: Clock, *, provisional_store: StatusStore | None = None) -> None:
         self._store = store
         self._clock = clock
-        self._claim_store = claim_store or store
+        self._claim_store = provisional_store or store
 
     def take_out(
         self,

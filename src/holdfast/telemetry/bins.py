@@ -84,7 +84,7 @@ def build_deltas(outcomes: Iterable[Outcome], seconds: float) -> list[BinDelta]:
     """Sum outcomes into one delta per bin of `seconds` seconds. Holdfast's own traffic is left out."""
     found: dict[tuple[BinKey, int], Bin] = defaultdict(Bin)
     for outcome in outcomes:
-        if not outcome.internal:
+        if not outcome.is_internal:
             key = BinKey(outcome.workload, outcome.operation, outcome.zone, outcome.instance, outcome.side)
             found[key, bin_number(outcome.at, seconds)].add(outcome)
     return [

@@ -119,21 +119,21 @@ class StatusStoreConformance:
         wanted = [out(reason="renewed"), into()]
         written = together(lambda number: attempt(store, wanted[number % 2], expected))
         [winner] = [status for status in written if status is not None]
-        assert [status for status in store.read() if status.out] == ([winner] if winner.out else [])
+        assert [status for status in store.read() if status.state.is_out] == ([winner] if winner.state.is_out else [])
 
     def test_what_was_brought_in_is_in_and_can_be_taken_out_again(self, store: StatusStore) -> None:
         """With the version that is read, which is ABSENT_VERSION if the store does not keep zones that are in."""
         first = store.write(out(workload="shop"), ABSENT_VERSION)
         back = store.write(into(workload="shop"), first.version)
         assert back == replace(into(workload="shop"), version=back.version)
-        assert not any(status.out for status in store.read())
+        assert not any(status.state.is_out for status in store.read())
         again = store.write(out(workload="shop"), version(store, workload="shop"))
-        assert [status for status in store.read() if status.out] == [again]
+        assert [status for status in store.read() if status.state.is_out] == [again]
 
     def test_what_is_absent_can_be_brought_in(self, store: StatusStore) -> None:
         assert store.write(into(), ABSENT_VERSION).version > ABSENT_VERSION
-        assert not any(status.out for status in store.read())
-        assert store.write(out(), version(store)).out
+        assert not any(status.state.is_out for status in store.read())
+        assert store.write(out(), version(store)).state.is_out
 
     def test_only_statuses_past_their_end_expire(self, store: StatusStore) -> None:
         """Not those without an end or with a later one, and not zones that are in; the end itself counts as past."""
@@ -143,9 +143,9 @@ class StatusStoreConformance:
         changed = {status.workload: status for status in store.expire(NOW)}
         assert set(changed) == {"before", "edge"}
         for name, status in changed.items():
-            assert (status.zone, status.out, status.expires) == (ZONE, False, None)
+            assert (status.zone, status.state.is_out, status.expires) == (ZONE, False, None)
             assert status.version > written[str(name)].version
-        still_out = {status.workload: status for status in store.read() if status.out}
+        still_out = {status.workload: status for status in store.read() if status.state.is_out}
         assert still_out == {name: written[name] for name in ("after", "never")}
 
     def test_an_expired_status_is_read_as_expire_returned_it(self, store: StatusStore) -> None:
@@ -187,7 +187,7 @@ class StatusStoreConformance:
         results = together(compete)
         renewed, expired = (sum(column) for column in zip(*results, strict=True))
         assert renewed + expired == 1
-        assert sum(status.out for status in store.read()) == renewed
+        assert sum(status.state.is_out for status in store.read()) == renewed
 
     @pytest.mark.parametrize(
         "text", ["", "'; drop table x; --", '"\\\n\t%s $1 {}', "Ä\u0301\N{GRINNING FACE}\u202e", "x" * 10_000]
@@ -206,7 +206,7 @@ class StatusStoreConformance:
         written = store.write(out(workload=workload), ABSENT_VERSION)
         assert by_key(store.read())[ZONE, workload] == written
         store.write(into(workload=workload), written.version)
-        assert [status.workload for status in store.read() if status.out] == [None]
+        assert [status.workload for status in store.read() if status.state.is_out] == [None]
 
 
 def out(

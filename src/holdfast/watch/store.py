@@ -22,7 +22,7 @@ MIGRATIONS = (
                 zone text,
                 resource text,
                 since double precision not null,
-                sentence text not null,
+                summary text not null,
                 evidence text not null,
                 opened_at double precision not null,
                 closed_at double precision
@@ -37,9 +37,9 @@ MIGRATIONS = (
     ),
 )
 
-_COLUMNS = "id, workload, kind, zone, resource, since, sentence, evidence, opened_at, closed_at"
+_COLUMNS = "id, workload, kind, zone, resource, since, summary, evidence, opened_at, closed_at"
 _OPEN = (
-    "insert into holdfast_verdict (id, workload, kind, zone, resource, since, sentence, evidence, opened_at) "
+    "insert into holdfast_verdict (id, workload, kind, zone, resource, since, summary, evidence, opened_at) "
     "values ($1, $2, $3, $4, $5, $6, $7, $8, $9) on conflict (id) do nothing"
 )
 _CLOSE = "update holdfast_verdict set closed_at = $1 where id = $2 and closed_at is null"
@@ -54,7 +54,7 @@ _LOAD = "select state, saved_at from holdfast_detector_state where workload = $1
 
 
 class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True):
-    """A verdict as it was recorded, with the sentence and the evidence of its opening."""
+    """A verdict as it was recorded, with the summary and the evidence of its opening."""
 
     id: str
     workload: str
@@ -62,7 +62,7 @@ class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True):
     zone: Zone | None
     resource: str | None
     since: float
-    sentence: str
+    summary: str
     evidence: dict[str, Any]
     opened_at: float
     """Time at which the verdict was recorded, some seconds after the end of the window that led to it."""
@@ -111,7 +111,7 @@ class WatchStore:
         except msgspec.DecodeError:
             return None
 
-    def open_verdicts(self) -> Sequence[RecordedVerdict]:
+    def list_open_verdicts(self) -> Sequence[RecordedVerdict]:
         """Return the open verdicts, newest first."""
         return self._read(_OPEN_VERDICTS)
 
@@ -126,7 +126,7 @@ class WatchStore:
 
 def _encode_row(verdict: Verdict, opened_at: float) -> tuple[str | float | None, ...]:
     key = verdict.id, verdict.workload, str(verdict.kind), verdict.zone, verdict.resource
-    return *key, verdict.since, verdict.sentence, msgspec.json.encode(verdict.evidence).decode(), opened_at
+    return *key, verdict.since, verdict.summary, msgspec.json.encode(verdict.evidence).decode(), opened_at
 
 
 def _decode_row(row: Row) -> RecordedVerdict:

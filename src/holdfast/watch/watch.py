@@ -59,7 +59,7 @@ class VerdictChange(msgspec.Struct, frozen=True):
 
     verdict: Verdict
     at: float
-    closed: bool
+    is_closed: bool
 
 
 WatchEvent: TypeAlias = TrafficSample | VerdictChange
@@ -103,7 +103,7 @@ class WorkloadWatcher:
         self._events = events
         self._bins = Bins(bin_seconds)
         self._watched = {workload.name: self._start_workload(workload) for workload in workloads}
-        for recorded in store.open_verdicts():
+        for recorded in store.list_open_verdicts():
             if recorded.workload in self._watched:
                 # From before a restart: closes with the first window, unless its zone is out or it is reached again.
                 self._watched[recorded.workload].open[recorded.id] = recorded.to_verdict()
@@ -184,7 +184,12 @@ class WorkloadWatcher:
             end = start + self._bins.seconds
             if now - end > STALE_BINS * self._bins.seconds + GRACE_SECONDS:
                 # It could not be evaluated in time, because a store was unavailable: its data may be outdated.
-                logger.warning("skipping the window of %s that ended at %.0f: too old to act on", watched.name, end)
+                logger.warning(
+                    "workload %s: skipped the window that ended %.0f s ago, because it could not be evaluated in time; "
+                    "there is no verdict for it",
+                    watched.name,
+                    now - end,
+                )
             else:
                 try:
                     self._run_detector(watched, start, bins)
@@ -235,23 +240,23 @@ class WorkloadWatcher:
             closed=[known.id for known in closed],
         )
         for known in closed:
-            self._report(known, now, closed=True)
+            self._report(known, now, is_closed=True)
             del watched.open[known.id]
         if is_new:
-            self._report(verdict, now, closed=False)
+            self._report(verdict, now, is_closed=False)
             watched.open[verdict.id] = verdict
         if verdict.kind is not VerdictKind.HEALTHY and self._evacuator is not None:
             try:
-                self._evacuator.act(verdict, frozenset(watched.zones))
+                self._evacuator.evacuate(verdict, frozenset(watched.zones))
             except Conflict as error:  # another zone is out, or was taken out: the next window decides again
                 logger.info("not evacuating zone %s for %s: %s", verdict.zone, watched.name, error)
         watched.state = state
 
-    def _report(self, verdict: Verdict, at: float, *, closed: bool) -> None:
+    def _report(self, verdict: Verdict, at: float, *, is_closed: bool) -> None:
         logger.warning(
-            "verdict %s: %s %s: %s", verdict.id, verdict.kind, "closed" if closed else "opened", verdict.sentence
+            "%s verdict %s (%s): %s", "closed" if is_closed else "opened", verdict.id, verdict.kind, verdict.summary
         )
-        self._emit(VerdictChange(verdict, at, closed))
+        self._emit(VerdictChange(verdict, at, is_closed))
 
     def _send_traffic(self, now: float) -> None:
         sample = TrafficSample(

@@ -35,7 +35,7 @@ from holdfast.calls import (
     Timeouts,
     deadline,
 )
-from holdfast.calls.adapters.botocore import NOTE_KEY, client_config, govern
+from holdfast.calls.adapters.botocore import NO_RETRY_REASON_KEY, client_config, protect
 from holdfast.calls.adapters.botocore.governor import MAX_LONG_POLL
 from holdfast.calls.context import current_scope
 from holdfast.calls.events import AttemptEnded, BudgetExhausted, CallEvent, GaveUp, Retrying
@@ -200,7 +200,7 @@ def test_in_each_of_botocores_modes_there_are_exactly_as_many_requests_as_attemp
     mode: Config | None, server: Scripted, dependency: Make, connect: Connect, clock: FakeClock
 ) -> None:
     server.script = [DOWN]
-    client = govern(connect(server.url, config=mode), dependency())
+    client = protect(connect(server.url, config=mode), dependency())
     with pytest.raises(boto.ClientError):
         client.get_item(**KEY)
     assert server.count == 3
@@ -225,47 +225,47 @@ def test_a_client_made_by_config_does_not_retry_even_before_it_is_governed(
 
 def test_an_adaptive_client_is_refused(server: Scripted, dependency: Make, connect: Connect) -> None:
     with pytest.raises(InvalidValue, match="adaptive"):
-        govern(connect(server.url, config=Config(retries={"mode": "adaptive"})), dependency())
+        protect(connect(server.url, config=Config(retries={"mode": "adaptive"})), dependency())
 
 
 def test_a_client_with_somebody_elses_retries_is_refused(server: Scripted, dependency: Make, connect: Connect) -> None:
     client = connect(server.url)
     client.meta.events.register("needs-retry.dynamodb", lambda **_: 0, unique_id="mine")
     with pytest.raises(InvalidValue, match="retries as well"):
-        govern(client, dependency())
+        protect(client, dependency())
 
 
 def test_a_client_is_governed_once(server: Scripted, dependency: Make, connect: Connect) -> None:
-    client = govern(connect(server.url), dependency())
+    client = protect(connect(server.url), dependency())
     with pytest.raises(InvalidValue, match="governed already"):
-        govern(client, dependency())
+        protect(client, dependency())
 
 
 def test_a_resource_is_refused_and_told_where_its_client_is(server: Scripted, dependency: Make) -> None:
     keys = {"aws_access_key_id": "testing", "aws_secret_access_key": "testing"}
     resource = boto3.resource("dynamodb", "eu-west-1", endpoint_url=server.url, **keys)  # type: ignore[call-overload]
     with closing(resource.meta.client), pytest.raises(InvalidValue, match=r"resource\.meta\.client"):
-        govern(resource, dependency())
+        protect(resource, dependency())
     with pytest.raises(InvalidValue, match=r"expected a client of boto3 or botocore$"):
-        govern("dynamodb", dependency())
+        protect("dynamodb", dependency())
 
 
 def test_what_is_no_dependency_is_refused(server: Scripted, connect: Connect) -> None:
     with pytest.raises(InvalidValue, match="'table': expected a Dependency"):
-        govern(connect(server.url), "table")  # type: ignore[arg-type]
+        protect(connect(server.url), "table")  # type: ignore[arg-type]
     with pytest.raises(InvalidValue, match="'table': expected a Dependency"):
         client_config("table")  # type: ignore[arg-type]
 
 
 def test_what_is_idempotent_is_decided_by_a_function(server: Scripted, dependency: Make, connect: Connect) -> None:
     with pytest.raises(InvalidValue, match="idempotent is True: expected a function"):
-        govern(connect(server.url), dependency(), idempotent=True)  # type: ignore[arg-type]
+        protect(connect(server.url), dependency(), idempotent=True)  # type: ignore[arg-type]
 
 
 def test_other_clients_of_the_same_session_keep_their_own_retries(
     server: Scripted, dependency: Make, connect: Connect
 ) -> None:
-    govern(connect(server.url), dependency())
+    protect(connect(server.url), dependency())
     server.script = [DOWN, WORKS]
     connect(server.url).get_item(**KEY)
     assert server.count == 2
@@ -275,7 +275,7 @@ def test_under_a_layer_that_retries_there_is_one_attempt(
     server: Scripted, dependency: Make, connect: Connect, sink: Kept, runtime: Runtime
 ) -> None:
     server.script = [DOWN]
-    client = govern(connect(server.url), dependency())
+    client = protect(connect(server.url), dependency())
     above = Dependency("above", runtime=runtime, retry=Retry(max_attempts=2))
     with pytest.raises(boto.ClientError):
         above.run(lambda: client.get_item(**KEY), idempotent=True)
@@ -288,7 +288,7 @@ def test_a_call_that_leaves_retries_to_the_layers_below_makes_one_attempt(
     server: Scripted, dependency: Make, connect: Connect
 ) -> None:
     server.script = [DOWN]
-    client = govern(connect(server.url), dependency(retry=Retry(owner=RetryOwner.BELOW)))
+    client = protect(connect(server.url), dependency(retry=Retry(owner=RetryOwner.BELOW)))
     with pytest.raises(boto.ClientError):
         client.get_item(**KEY)
     assert server.count == 1
@@ -298,7 +298,7 @@ def test_the_service_is_told_which_attempt_of_how_many_it_is(
     server: Scripted, dependency: Make, connect: Connect
 ) -> None:
     server.script = [DOWN, WORKS]
-    govern(connect(server.url), dependency()).get_item(**KEY)
+    protect(connect(server.url), dependency()).get_item(**KEY)
     assert ["attempt=1; max=3" in server.requests[0]["amz-sdk-request"], server.count] == [True, 2]
     assert "attempt=2; max=3" in server.requests[1]["amz-sdk-request"]
 
@@ -309,7 +309,7 @@ def test_the_service_is_told_which_attempt_of_how_many_it_is(
 @pytest.mark.parametrize("reply", [DOWN, fails(500, "InternalServerError"), hangs_up, THROTTLED])
 def test_a_read_is_repeated_and_succeeds(reply: Reply, server: Scripted, dependency: Make, connect: Connect) -> None:
     server.script = [reply, reply, says(200, '{"Item": {"k": {"S": "v"}}}')]
-    answer = govern(connect(server.url), dependency()).get_item(**KEY)
+    answer = protect(connect(server.url), dependency()).get_item(**KEY)
     assert answer["Item"] == {"k": {"S": "v"}}
     assert answer["ResponseMetadata"]["RetryAttempts"] == 2
 
@@ -320,7 +320,7 @@ def test_a_write_that_may_have_been_done_is_not_repeated(
 ) -> None:
     server.script = [reply, WORKS]
     with pytest.raises((boto.ClientError, boto.HTTPClientError)):
-        govern(connect(server.url), dependency()).put_item(**ITEM)
+        protect(connect(server.url), dependency()).put_item(**ITEM)
     assert server.count == 1
     assert [event.reason for event in sink.of(GaveUp)] == [GiveUpReason.NOT_IDEMPOTENT]
 
@@ -329,7 +329,7 @@ def test_a_write_that_was_throttled_was_not_done_and_is_repeated(
     server: Scripted, dependency: Make, connect: Connect
 ) -> None:
     server.script = [THROTTLED, WORKS]
-    govern(connect(server.url), dependency()).put_item(**ITEM)
+    protect(connect(server.url), dependency()).put_item(**ITEM)
     assert server.count == 2
 
 
@@ -338,15 +338,15 @@ def test_a_write_that_fails_after_it_was_throttled_is_not_repeated_again(
 ) -> None:
     server.script = [THROTTLED, DOWN, WORKS]
     with pytest.raises(boto.ClientError):
-        govern(connect(server.url), dependency()).put_item(**ITEM)
+        protect(connect(server.url), dependency()).put_item(**ITEM)
     assert server.count == 2
 
 
 def test_your_own_judgement_of_what_is_idempotent_wins(server: Scripted, dependency: Make, connect: Connect) -> None:
     server.script = [DOWN, WORKS]
-    govern(connect(server.url), dependency(), idempotent=lambda name: name == "PutItem").put_item(**ITEM)
+    protect(connect(server.url), dependency(), idempotent=lambda name: name == "PutItem").put_item(**ITEM)
     assert server.count == 2
-    client = govern(connect(server.url), dependency(), idempotent=lambda name: False)
+    client = protect(connect(server.url), dependency(), idempotent=lambda name: False)
     server.script, server.requests = [DOWN, WORKS], []
     with pytest.raises(boto.ClientError):
         client.get_item(**KEY)
@@ -357,7 +357,7 @@ def test_a_write_with_an_idempotency_token_is_repeated_with_the_same_one(
     server: Scripted, dependency: Make, connect: Connect
 ) -> None:
     server.script = [DOWN, WORKS]
-    client = govern(connect(server.url), dependency())
+    client = protect(connect(server.url), dependency())
     client.transact_write_items(TransactItems=[{"Put": ITEM}])
     assert server.count == 2
     assert server.requests[0]["content-length"] == server.requests[1]["content-length"]
@@ -367,7 +367,7 @@ def test_a_mistake_of_the_caller_is_not_repeated(
     server: Scripted, dependency: Make, connect: Connect, sink: Kept
 ) -> None:
     server.script = [fails(400, "ValidationException")]
-    client = govern(connect(server.url), dependency())
+    client = protect(connect(server.url), dependency())
     with pytest.raises(boto.ClientError, match="said so"):
         client.get_item(**KEY)
     assert server.count == 1
@@ -378,14 +378,14 @@ def test_an_error_that_the_model_declares_worth_another_attempt_is(
     server: Scripted, dependency: Make, connect: Connect
 ) -> None:
     server.script = [fails(400, "ReplicatedWriteConflictException"), WORKS]
-    govern(connect(server.url), dependency(), idempotent=lambda name: True).put_item(**ITEM)
+    protect(connect(server.url), dependency(), idempotent=lambda name: True).put_item(**ITEM)
     assert server.count == 2
 
 
 def test_your_own_classification_wins_over_the_model(server: Scripted, dependency: Make, connect: Connect) -> None:
     server.script = [fails(400, "ReplicatedWriteConflictException"), WORKS]
     own = Retry(classify=lambda error: Failure(FailureKind.PERMANENT))
-    client = govern(connect(server.url), dependency(retry=own), idempotent=lambda name: True)
+    client = protect(connect(server.url), dependency(retry=own), idempotent=lambda name: True)
     with pytest.raises(client.exceptions.ReplicatedWriteConflictException):
         client.put_item(**ITEM)
     assert server.count == 1
@@ -394,15 +394,15 @@ def test_your_own_classification_wins_over_the_model(server: Scripted, dependenc
 def test_an_answer_that_your_judge_rejects_is_repeated_and_the_last_one_is_returned(
     server: Scripted, dependency: Make, connect: Connect
 ) -> None:
-    own = Retry(classify_result=lambda answer: None if "Item" in answer else Failure(FailureKind.EVENTUAL))
-    client = govern(connect(server.url), dependency(retry=own))
+    own = Retry(classify_result=lambda answer: None if "Item" in answer else Failure(FailureKind.NOT_VISIBLE_YET))
+    client = protect(connect(server.url), dependency(retry=own))
     assert "Item" not in client.get_item(**KEY)
     assert server.count == 3
 
 
 def test_an_answer_whose_checksum_is_wrong_is_repeated(server: Scripted, dependency: Make, connect: Connect) -> None:
     server.script = [says(200, "{}", x_amz_crc32="1"), says(200, "{}", x_amz_crc32=str(crc32(b"{}")))]
-    govern(connect(server.url), dependency()).get_item(**KEY)
+    protect(connect(server.url), dependency()).get_item(**KEY)
     assert server.count == 2
 
 
@@ -411,7 +411,7 @@ def test_an_answer_whose_checksum_stays_wrong_is_not_returned(
 ) -> None:
     server.script = [says(200, "{}", x_amz_crc32="1")]
     with pytest.raises(boto.ChecksumError):
-        govern(connect(server.url), dependency()).get_item(**KEY)
+        protect(connect(server.url), dependency()).get_item(**KEY)
     assert server.count == 3
 
 
@@ -421,7 +421,7 @@ def test_an_answer_that_cannot_be_understood_is_final_and_leaves_nothing_under_w
     server.script = [says(200, "not xml")]
     one = dependency(limit=Limit(1))
     with pytest.raises(ResponseParserError):
-        govern(connect(server.url, "sts"), one).get_caller_identity()
+        protect(connect(server.url, "sts"), one).get_caller_identity()
     assert (server.count, one.in_flight) == (1, 0)
     assert [event.error for event in sink.of(AttemptEnded)] == ["ResponseParserError"]
     assert [event.reason for event in sink.of(GaveUp)] == [GiveUpReason.PERMANENT]
@@ -432,7 +432,7 @@ def test_missing_credentials_are_final_and_nothing_is_sent(
 ) -> None:
     one = dependency(limit=Limit(1))
     with closing(boto3.client("dynamodb", "eu-west-1", endpoint_url=server.url)) as client:
-        govern(client, one)
+        protect(client, one)
         with pytest.raises(boto.NoCredentialsError):
             client.get_item(TableName="t", Key={"k": {"S": "v"}})
     assert (server.count, one.in_flight, len(sink.of(GaveUp))) == (0, 0, 1)
@@ -445,7 +445,7 @@ def test_credentials_that_cannot_be_fetched_cost_no_tokens_because_botocore_does
         raise boto.EndpointConnectionError(endpoint_url="http://credentials.invalid")
 
     one = dependency()
-    client = govern(connect(server.url), one)
+    client = protect(connect(server.url), one)
     client.meta.events.register("before-sign", unreachable)
     with pytest.raises(boto.EndpointConnectionError):
         client.get_item(**KEY)
@@ -457,7 +457,7 @@ def test_an_error_of_s3_inside_a_good_answer_is_repeated(server: Scripted, depen
     error = "<Error><Code>InternalError</Code><Message>again</Message></Error>"
     copied = "<CopyObjectResult><ETag>e</ETag></CopyObjectResult>"
     server.script = [says(200, error), says(200, copied)]
-    client = govern(connect(server.url, "s3"), dependency())
+    client = protect(connect(server.url, "s3"), dependency())
     assert client.copy_object(Bucket="b", Key="k", CopySource="b/c")["CopyObjectResult"] == {"ETag": "e"}
     assert server.count == 2
 
@@ -467,7 +467,7 @@ def test_a_redirect_to_another_region_is_the_same_attempt(
 ) -> None:
     moved = "<Error><Code>PermanentRedirect</Code></Error>"
     server.script = [says(301, moved, x_amz_bucket_region="us-east-1"), DOWN, says(200, "")]
-    client = govern(connect(server.url, "s3", Config(s3={"addressing_style": "path"})), dependency())
+    client = protect(connect(server.url, "s3", Config(s3={"addressing_style": "path"})), dependency())
     client.put_object(Bucket="bucket", Key="k", Body=b"v")
     assert server.count == 3
     assert [(event.number, event.failure) for event in sink.of(AttemptEnded)] == [(1, FailureKind.TRANSIENT), (2, None)]
@@ -478,7 +478,7 @@ def test_a_redirect_to_another_region_is_the_same_attempt(
 
 
 def test_a_write_to_nobody_is_repeated_because_nothing_was_sent(dependency: Make, connect: Connect, sink: Kept) -> None:
-    client = govern(connect(f"http://127.0.0.1:{free_port()}"), dependency())
+    client = protect(connect(f"http://127.0.0.1:{free_port()}"), dependency())
     with pytest.raises(boto.EndpointConnectionError) as caught:
         client.put_item(**ITEM)
     assert [event.failure for event in sink.of(AttemptEnded)] == [FailureKind.UNSENT] * 3
@@ -491,7 +491,7 @@ def test_an_answer_that_does_not_come_is_given_up_at_the_attempts_own_time(
     """The client would wait for a minute; the time limit of the test would be over."""
     server.script = [server.hangs]
     one = dependency(timeouts=Timeouts(attempt=0.05), retry=Retry(max_attempts=2, backoff=STEADY))
-    client = govern(connect(server.url, config=Config(read_timeout=600)), one)
+    client = protect(connect(server.url, config=Config(read_timeout=600)), one)
     with pytest.raises(boto.ReadTimeoutError):
         client.get_item(**KEY)
     assert [event.failure for event in sink.of(AttemptEnded)] == [FailureKind.TIMEOUT] * 2
@@ -504,7 +504,7 @@ def test_the_clients_own_read_timeout_is_never_made_longer(
     server.script = [server.hangs]
     one = dependency(timeouts=Timeouts(attempt=None, total=None), retry=Retry(max_attempts=1))
     with pytest.raises(boto.ReadTimeoutError):
-        govern(connect(server.url, config=Config(read_timeout=0.05)), one).get_item(**KEY)
+        protect(connect(server.url, config=Config(read_timeout=0.05)), one).get_item(**KEY)
 
 
 class Pausing:
@@ -529,7 +529,7 @@ def test_a_stream_may_pause_for_longer_than_an_attempt(
     pausing = Pausing()
     server.script = [pausing]
     one = dependency(timeouts=Timeouts(attempt=0.1), retry=Retry(max_attempts=1))
-    client = govern(connect(server.url, "s3", own or client_config(one)), one)
+    client = protect(connect(server.url, "s3", own or client_config(one)), one)
     body = client.get_object(Bucket="b", Key="k")["Body"]
     threading.Timer(0.3, pausing.go_on.set).start()
     assert body.read() == b"one two "
@@ -540,7 +540,7 @@ def test_a_stream_may_pause_no_longer_than_the_client_says(
 ) -> None:
     pausing = Pausing()
     server.script = [pausing]
-    client = govern(connect(server.url, "s3", Config(read_timeout=0.1)), dependency())
+    client = protect(connect(server.url, "s3", Config(read_timeout=0.1)), dependency())
     body = client.get_object(Bucket="b", Key="k")["Body"]
     with pytest.raises(boto.ReadTimeoutError):
         body.read()
@@ -553,13 +553,13 @@ def test_a_stream_that_begins_too_late_is_given_up_at_the_attempts_own_time(
     server.script = [server.hangs]
     one = dependency(timeouts=Timeouts(attempt=0.1), retry=Retry(max_attempts=1))
     with pytest.raises(boto.ReadTimeoutError):
-        govern(connect(server.url, "s3", Config(read_timeout=600)), one).get_object(Bucket="b", Key="k")
+        protect(connect(server.url, "s3", Config(read_timeout=600)), one).get_object(Bucket="b", Key="k")
 
 
 def test_a_stream_without_anything_in_it_is_read(server: Scripted, dependency: Make, connect: Connect) -> None:
     server.script = [says(200, "")]
     one = dependency()
-    client = govern(connect(server.url, "s3", client_config(one)), one)
+    client = protect(connect(server.url, "s3", client_config(one)), one)
     assert client.get_object(Bucket="b", Key="k")["Body"].read() == b""
 
 
@@ -569,7 +569,7 @@ def test_a_stream_without_anything_in_it_is_read(server: Scripted, dependency: M
 def test_after_the_deadline_nothing_is_sent(
     server: Scripted, dependency: Make, connect: Connect, sink: Kept, runtime: Runtime, clock: FakeClock
 ) -> None:
-    client = govern(connect(server.url), dependency())
+    client = protect(connect(server.url), dependency())
     with deadline(1.0, runtime=runtime):
         clock.advance(1.0)
         with pytest.raises(DeadlineExceeded, match="table/GetItem") as caught:
@@ -583,12 +583,12 @@ def test_a_retry_that_would_come_after_the_deadline_is_not_waited_for(
     server: Scripted, dependency: Make, connect: Connect, sink: Kept, runtime: Runtime, clock: FakeClock
 ) -> None:
     server.script = [DOWN]
-    client = govern(connect(server.url), dependency())
+    client = protect(connect(server.url), dependency())
     with deadline(0.25, runtime=runtime), pytest.raises(boto.ClientError) as caught:
         client.get_item(**KEY)
     assert server.count == 2
     assert sum(clock.sleeps) == pytest.approx(0.1)
-    assert "no time is left" in caught.value.response["ResponseMetadata"][NOTE_KEY]  # type: ignore[literal-required]
+    assert "no time is left" in caught.value.response["ResponseMetadata"][NO_RETRY_REASON_KEY]  # type: ignore[literal-required]
     assert [event.reason for event in sink.of(GaveUp)] == [GiveUpReason.DEADLINE]
 
 
@@ -601,7 +601,7 @@ def test_a_wait_that_took_longer_than_it_should_ends_in_the_failure_before_it(
 
     server.script = [fails(500, "InternalServerError")]
     one = Dependency("table", runtime=Runtime(Oversleeping(), lambda: 0.5), sink=sink, limit=Limit(1))
-    client = govern(connect(server.url), one)
+    client = protect(connect(server.url), one)
     with pytest.raises(client.exceptions.InternalServerError):
         client.get_item(**KEY)
     assert (server.count, one.in_flight) == (1, 0)
@@ -614,7 +614,7 @@ def test_when_the_budget_is_used_up_each_call_is_one_request(
     server: Scripted, dependency: Make, connect: Connect, sink: Kept
 ) -> None:
     server.script = [DOWN]
-    client = govern(connect(server.url), dependency(budget=RetryBudget(capacity=28, trickle=0)))
+    client = protect(connect(server.url), dependency(budget=RetryBudget(capacity=28, min_retry_rate=0)))
     for _ in range(5):
         with pytest.raises(boto.ClientError):
             client.get_item(**KEY)
@@ -624,8 +624,8 @@ def test_when_the_budget_is_used_up_each_call_is_one_request(
 
 
 def test_success_pays_for_retries_again(server: Scripted, dependency: Make, connect: Connect) -> None:
-    one = dependency(budget=RetryBudget(capacity=28, trickle=0))
-    client = govern(connect(server.url), one)
+    one = dependency(budget=RetryBudget(capacity=28, min_retry_rate=0))
+    client = protect(connect(server.url), one)
     server.script = [DOWN, WORKS]
     client.get_item(**KEY)
     assert one.tokens == 28  # what the retry cost came back
@@ -639,8 +639,8 @@ def test_success_pays_for_retries_again(server: Scripted, dependency: Make, conn
 
 def test_clients_under_one_dependency_share_its_budget(server: Scripted, dependency: Make, connect: Connect) -> None:
     server.script = [DOWN]
-    one = dependency(budget=RetryBudget(capacity=28, trickle=0))
-    first, second = (govern(connect(server.url), one) for _ in range(2))
+    one = dependency(budget=RetryBudget(capacity=28, min_retry_rate=0))
+    first, second = (protect(connect(server.url), one) for _ in range(2))
     with pytest.raises(boto.ClientError):
         first.get_item(**KEY)
     with pytest.raises(boto.ClientError):
@@ -652,7 +652,7 @@ def test_the_service_says_when_to_come_back(
     server: Scripted, dependency: Make, connect: Connect, clock: FakeClock
 ) -> None:
     server.script = [fails(503, "ServiceUnavailable", x_amz_retry_after="4000"), WORKS]
-    govern(connect(server.url), dependency()).get_item(**KEY)
+    protect(connect(server.url), dependency()).get_item(**KEY)
     assert clock.sleeps[-1] == pytest.approx(4.0 + 0.5 * 0.25 * 4.0)
 
 
@@ -661,7 +661,7 @@ def test_a_hint_may_hold_first_attempts_back_as_well(
 ) -> None:
     server.script = [fails(503, "ServiceUnavailable", x_amz_retry_after="4000"), WORKS]
     one = dependency(retry_after=RetryAfter(scope=RetryAfterScope.ALL, spread=0), retry=Retry(max_attempts=1))
-    client = govern(connect(server.url), one)
+    client = protect(connect(server.url), one)
     with pytest.raises(boto.ClientError):
         client.get_item(**KEY)
     with deadline(1.0, runtime=runtime), pytest.raises(RetryAfterTooLong) as caught:
@@ -674,7 +674,7 @@ def test_a_hint_may_hold_first_attempts_back_as_well(
 
 def test_past_the_limit_nothing_is_sent(server: Scripted, dependency: Make, connect: Connect) -> None:
     one = dependency(limit=Limit(1))
-    client = govern(connect(server.url), one)
+    client = protect(connect(server.url), one)
     refused: list[Exception] = []
 
     def call_again(handler: BaseHTTPRequestHandler) -> None:
@@ -701,7 +701,7 @@ def test_an_interrupted_call_does_not_count_as_under_way_for_ever(
         raise Interrupted
 
     one = dependency(limit=Limit(1))
-    client = govern(connect(server.url), one)
+    client = protect(connect(server.url), one)
     client.meta.events.register("before-send", interrupt)
     with pytest.raises(Interrupted):
         client.get_item(**KEY)
@@ -718,7 +718,7 @@ def test_each_attempt_is_told_as_for_other_calls(
     server: Scripted, dependency: Make, connect: Connect, sink: Kept
 ) -> None:
     server.script = [THROTTLED, WORKS]
-    govern(connect(server.url), dependency()).get_item(**KEY)
+    protect(connect(server.url), dependency()).get_item(**KEY)
     first, retrying, last = sink.events
     assert isinstance(first, AttemptEnded)
     assert isinstance(retrying, Retrying)
@@ -734,8 +734,8 @@ def test_why_it_was_the_last_attempt_is_in_the_errors_metadata(
 ) -> None:
     server.script = [DOWN]
     with pytest.raises(boto.ClientError) as caught:
-        govern(connect(server.url), dependency()).get_item(**KEY)
-    note = caught.value.response["ResponseMetadata"][NOTE_KEY]  # type: ignore[literal-required]
+        protect(connect(server.url), dependency()).get_item(**KEY)
+    note = caught.value.response["ResponseMetadata"][NO_RETRY_REASON_KEY]  # type: ignore[literal-required]
     assert note.startswith("holdfast: table/GetItem: gave up after 3 attempts")
     assert "max_attempts is reached" in note
 
@@ -744,10 +744,10 @@ def test_latency_is_learned_and_that_of_a_long_poll_is_not(
     server: Scripted, dependency: Make, connect: Connect
 ) -> None:
     one = dependency()
-    queue = govern(connect(server.url, "sqs"), one)
+    queue = protect(connect(server.url, "sqs"), one)
     queue.receive_message(QueueUrl=f"{server.url}/q")
     assert one.latency(50) is None
-    govern(connect(server.url), one).get_item(**KEY)
+    protect(connect(server.url), one).get_item(**KEY)
     assert one.latency(50) is not None
 
 
@@ -756,7 +756,7 @@ def test_a_long_poll_has_longer_than_other_attempts_within_the_deadline(
 ) -> None:
     given: list[float] = []
     one = dependency(timeouts=Timeouts(attempt=2.0, total=None))
-    queue = govern(connect(server.url, "sqs", client_config(one)), one)
+    queue = protect(connect(server.url, "sqs", client_config(one)), one)
     queue.meta.events.register("before-send", lambda request, **_: given.append(request.context["read_timeout"]))
     queue.receive_message(QueueUrl=f"{server.url}/q")
     with deadline(5.0, runtime=runtime):
@@ -766,7 +766,7 @@ def test_a_long_poll_has_longer_than_other_attempts_within_the_deadline(
 
 
 def test_no_scope_of_a_call_is_left_behind(server: Scripted, dependency: Make, connect: Connect) -> None:
-    govern(connect(server.url), dependency()).get_item(**KEY)
+    protect(connect(server.url), dependency()).get_item(**KEY)
     assert current_scope() is None
 
 
@@ -806,7 +806,7 @@ def emulator(request: pytest.FixtureRequest) -> str:
 def test_tables_and_objects_work_as_before_pages_and_waiters_too(emulator: str, connect: Connect, sink: Kept) -> None:
     one = Dependency("store", sink=sink)
     table, bucket = f"t-{uuid4()}", f"b-{uuid4()}"
-    dynamodb = govern(connect(emulator, config=client_config(one)), one)
+    dynamodb = protect(connect(emulator, config=client_config(one)), one)
     dynamodb.create_table(
         TableName=table,
         KeySchema=[{"AttributeName": "k", "KeyType": "HASH"}],
@@ -818,7 +818,7 @@ def test_tables_and_objects_work_as_before_pages_and_waiters_too(emulator: str, 
         dynamodb.put_item(TableName=table, Item={"k": {"S": str(number)}})
     pages = dynamodb.get_paginator("scan").paginate(TableName=table, PaginationConfig={"PageSize": 2})
     assert sorted(item["k"]["S"] for page in pages for item in page["Items"]) == list("01234")
-    s3 = govern(connect(emulator, "s3", client_config(one)), one)
+    s3 = protect(connect(emulator, "s3", client_config(one)), one)
     s3.create_bucket(Bucket=bucket, CreateBucketConfiguration={"LocationConstraint": "eu-west-1"})
     s3.put_object(Bucket=bucket, Key="k", Body=b"v")
     assert s3.get_object(Bucket=bucket, Key="k")["Body"].read() == b"v"

@@ -155,7 +155,7 @@ def test_a_large_failed_answer_is_closed_before_the_next_attempt(connect: Connec
 
 
 def test_a_status_that_may_turn_into_success_is_repeated_if_so_said(connect: Connect) -> None:
-    dependency = pricing(retry=Retry(backoff=AT_ONCE, eventual=frozenset({404})))
+    dependency = pricing(retry=Retry(backoff=AT_ONCE, eventually_consistent=frozenset({404})))
     with Server([answer(404), answer(200, b"there")]) as server:
         got = connect(dependency).send("GET", server.url)
     assert (got.status, got.body, len(server.seen)) == (200, b"there", 2)
@@ -561,7 +561,7 @@ def test_an_endpoint_that_is_no_address_is_refused(connect: Connect) -> None:
 
 def test_zones_that_are_all_out_are_an_error_of_the_library(connect: Connect) -> None:
     class AllOut:
-        def out(self, workload: str | None = None) -> frozenset[Zone]:
+        def zones_out(self, workload: str | None = None) -> frozenset[Zone]:
             return frozenset({Zone("use1-az1")})
 
     dependency = pricing(endpoints=Endpoints({Zone("use1-az1"): ["127.0.0.1:9"]}, AllOut()))

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import EngineError, EngineUnavailable, InvalidValue, NotAllowed, SettingsError, Zone
 from holdfast.calls.endpoints import Endpoints
-from holdfast.calls.resolvers import CloudMapResolver, DynamoDbResolver, ParameterStoreResolver, RefreshingDirectory
+from holdfast.calls.resolvers import CloudMapResolver, DynamoDbResolver, ParameterStoreResolver, RefreshingEndpointCache
 from holdfast.engines.aws import AwsOptions, AwsSession
 from holdfast.testing import FakeClock
 from tests.services.start import free_port
@@ -342,7 +342,7 @@ def test_calls_follow_what_is_registered_and_stay_when_it_is_all_taken_away(
 ) -> None:
     caplog.set_level(logging.WARNING, "holdfast.calls")
     registry.add("i-1", **instance("10.0.1.1", ONE))
-    with RefreshingDirectory(cloud_map(session, name), clock=FakeClock(), name="pricing") as known:
+    with RefreshingEndpointCache(cloud_map(session, name), clock=FakeClock(), name="pricing") as known:
         endpoints = Endpoints(known)
         assert endpoints.next() == (ONE, "10.0.1.1:8080")
         registry.add("i-2", **instance("10.0.2.1", TWO))

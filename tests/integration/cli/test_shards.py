@@ -154,7 +154,7 @@ def test_the_whole_story_in_the_database_that_the_settings_name(folder: Path, va
     names = "".join(f"tenant-{number}\n" for number in range(100)).encode()
     before = run("assign", "--file", "-", piped=names)
     spare = b"worker,zone\n" + b"".join(b"az%d-spare,az%d\n" % (zone, zone) for zone in (1, 2, 3))
-    assert run("grow", "--add", "-", "--apply", piped=spare)["version"] == 2
+    assert run("change", "--add", "-", "--apply", piped=spare)["version"] == 2
     assert run("suspects", *before[17]["workers"])[0]["tenant"] == "tenant-17"
     assert run("isolate", "tenant-17")["workers"] == ["az1-spare", "az2-spare", "az3-spare"]
     fleet = run("fleet")
@@ -195,7 +195,7 @@ def test_of_several_who_change_the_fleet_at_once_nobody_undoes_what_another_did(
     for me in range(4):
         (folder / f"more-{me}.csv").write_text(f"worker,zone\nmore-{me},az1\n")
     started = [
-        start("grow", "--add", f"more-{me}.csv", "--apply", folder=folder, variables=variables) for me in range(4)
+        start("change", "--add", f"more-{me}.csv", "--apply", folder=folder, variables=variables) for me in range(4)
     ]
     versions = []
     for me, process in enumerate(started):
@@ -204,7 +204,7 @@ def test_of_several_who_change_the_fleet_at_once_nobody_undoes_what_another_did(
             assert process.returncode == 1
             assert json.loads(errors)["error"] == "conflict"
             finished = shards(
-                "grow", "--add", f"more-{me}.csv", "--apply", "--json", folder=folder, variables=variables
+                "change", "--add", f"more-{me}.csv", "--apply", "--json", folder=folder, variables=variables
             )
             versions.append(result(finished)["version"])
         else:
@@ -236,7 +236,7 @@ def test_without_numpy_everything_else_works(folder: Path) -> None:
         for words in (
             ["plan", "fleet.csv", *SIZES, "--apply"],
             ["assign", "a", "b"],
-            ["grow", "--drain", "az1-1", "--apply"],
+            ["change", "--drain", "az1-1", "--apply"],
             ["fleet"],
             ["suspects", "az1-1", "az2-1"],
             ["remove", "b"],

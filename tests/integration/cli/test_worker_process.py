@@ -238,7 +238,7 @@ def test_told_to_stop_it_ends_what_it_began_and_hands_back_the_rest(
 def test_a_handler_that_does_not_end_in_time_is_not_waited_for(
     folder: Path, begin: Callable[..., Workers], processes: str
 ) -> None:
-    workers = begin("--processes", processes, "--grace", "0.2").start()
+    workers = begin("--processes", processes, "--shutdown-timeout", "0.2").start()
     send(folder, "stuck")
     workers.begun("stuck")
     workers.process.terminate()
@@ -248,7 +248,7 @@ def test_a_handler_that_does_not_end_in_time_is_not_waited_for(
 
 @by_processes
 def test_a_second_interrupt_ends_it_at_once(folder: Path, begin: Callable[..., Workers], processes: str) -> None:
-    workers = begin("--processes", processes, "--grace", "3600").start()
+    workers = begin("--processes", processes, "--shutdown-timeout", "3600").start()
     send(folder, "stuck")
     workers.begun("stuck")
     workers.process.send_signal(signal.SIGINT)

@@ -54,7 +54,7 @@ class Status:
             workload="shop",
         )
         self.tracker.receive(0, [status], now)
-        self.tracker.review()
+        self.tracker.decide()
 
 
 def connect(port: int) -> http.client.HTTPConnection:

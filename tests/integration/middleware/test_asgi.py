@@ -20,11 +20,11 @@ from holdfast import DeadlineExceeded
 from holdfast._types import Operation
 from holdfast.calls import Dependency, Retry, Timeouts, current_attempt, remaining
 from holdfast.calls.runtime import Runtime
-from holdfast.middleware import AsgiMiddleware, Service
+from holdfast.middleware import AsgiMiddleware, MiddlewareOptions
 from holdfast.testing import FakeClock
 from tests.integration.middleware.support import FAULT, HERE, LEFT, OK, Status, WaitingSink, ask, classes, connect
 
-SHOP = Service(workload="shop", zone=HERE, instance="i-1")
+SHOP = MiddlewareOptions(workload="shop", zone=HERE, instance="i-1")
 
 
 @pytest.fixture
@@ -86,7 +86,7 @@ async def echo(socket: WebSocket[Any, Any, Any]) -> None:
     await socket.close()
 
 
-def shop(told: WaitingSink | None, *handlers: Any, service: Service = SHOP, **around: Any) -> AsgiMiddleware:
+def shop(told: WaitingSink | None, *handlers: Any, service: MiddlewareOptions = SHOP, **around: Any) -> AsgiMiddleware:
     app = Litestar([user, broken, health, upload, echo, *handlers], openapi_config=None)
     return AsgiMiddleware(app, service, sink=told, **around)
 
@@ -126,7 +126,7 @@ def test_a_request_that_is_late_is_refused_and_the_connection_stays(told: Waitin
         connection.request("GET", "/users/eva")
         assert connection.getresponse().read()
         connection.close()
-        assert [told.next().internal, told.next().internal] == [True, False]
+        assert [told.next().is_internal, told.next().is_internal] == [True, False]
 
 
 def test_a_refused_upload_is_not_asked_to_continue(told: WaitingSink, protocol: str) -> None:
@@ -212,13 +212,13 @@ def test_a_zone_that_is_out_drains_by_its_health_check(told: WaitingSink, status
 
 
 def test_a_zone_that_is_out_refuses_if_it_is_told_to(told: WaitingSink, status: Status) -> None:
-    refusing = Service(workload="shop", zone=HERE, refuse_while_out=True)
+    refusing = MiddlewareOptions(workload="shop", zone=HERE, refuse_while_out=True)
     status.say(out=True)
     with serving(shop(told, service=refusing, zones=status.tracker)) as port:
         code, headers, body = ask(port, "/users/eva")
         assert (code, json.loads(body)["type"]) == (503, "urn:holdfast:problem:zone-out")
         assert 5 <= int(headers["retry-after"]) <= 10
-        assert told.next().internal
+        assert told.next().is_internal
 
 
 def test_a_handler_that_hangs_is_cut_off_if_that_is_wanted(told: WaitingSink, protocol: str) -> None:
@@ -226,7 +226,7 @@ def test_a_handler_that_hangs_is_cut_off_if_that_is_wanted(told: WaitingSink, pr
     async def hang() -> None:
         await asyncio.Event().wait()
 
-    service = Service(workload="shop", zone=HERE, cancel_overruns=True, default_deadline=0.1)
+    service = MiddlewareOptions(workload="shop", zone=HERE, cancel_overruns=True, default_deadline=0.1)
     with serving(shop(told, hang, service=service), protocol) as port:
         assert ask(port, "/hang")[0] == 504
         assert classes(told.next()) == FAULT

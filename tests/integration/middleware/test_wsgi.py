@@ -13,10 +13,10 @@ from flask import Flask, Response, request
 
 from holdfast._types import Operation
 from holdfast.calls import remaining
-from holdfast.middleware import Service, WsgiMiddleware
+from holdfast.middleware import MiddlewareOptions, WsgiMiddleware
 from tests.integration.middleware.support import FAULT, HERE, OK, Status, WaitingSink, ask, classes
 
-SHOP = Service(workload="shop", zone=HERE, instance="i-1")
+SHOP = MiddlewareOptions(workload="shop", zone=HERE, instance="i-1")
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def no_log(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(WSGIRequestHandler, "log_message", lambda *_: None)
 
 
-def shop(told: WaitingSink | None, *, service: Service = SHOP, **around: Any) -> WsgiMiddleware:
+def shop(told: WaitingSink | None, *, service: MiddlewareOptions = SHOP, **around: Any) -> WsgiMiddleware:
     app = Flask("shop")
 
     @app.get("/users/<name>")
@@ -114,7 +114,7 @@ def test_a_request_that_is_late_is_refused(told: WaitingSink) -> None:
         code, headers, body = ask(port, "/users/eva", "HEAD", Holdfast_Remaining="0")
         assert (code, body) == (504, b"")
         assert int(headers["content-length"]) > 0
-        assert [told.next().internal, told.next().internal] == [True, True]
+        assert [told.next().is_internal, told.next().is_internal] == [True, True]
 
 
 def test_heads_and_uploads_pass(told: WaitingSink) -> None:
@@ -141,7 +141,7 @@ def test_a_client_that_leaves_a_stream_is_no_fault(told: WaitingSink) -> None:
 
 def test_a_zone_that_is_out_drains_by_its_health_check_and_refuses_if_it_is_told_to(told: WaitingSink) -> None:
     status = Status()
-    refusing = Service(workload="shop", zone=HERE, refuse_while_out=True)
+    refusing = MiddlewareOptions(workload="shop", zone=HERE, refuse_while_out=True)
     with (
         serving(shop(told, zones=status.tracker)) as port,
         serving(shop(told, service=refusing, zones=status.tracker)) as strict,

@@ -68,7 +68,7 @@ class ToyDetector:
         kind = VerdictKind.ISOLATED if state >= self._options.patience else VerdictKind.HEALTHY
         verdict = Verdict(
             id=f"{window.workload}/toy", workload=window.workload, kind=kind, zone=zone, since=0.0, at=window.end,
-            sentence=f"the toy accuses {zone}",
+            summary=f"the toy accuses {zone}",
         )
         return state, verdict
 
@@ -127,7 +127,7 @@ class ToyExporter(Exporter):
 '''
 
 SETTINGS = """
-queue_store = "toy:work.sqlite"
+queue_backend = "toy:work.sqlite"
 [server]
 allow_anonymous = true
 [telemetry]
@@ -218,7 +218,7 @@ def test_the_detector_of_the_settings_looks_at_telemetry_and_its_verdict_takes_t
     with server.client() as client:
         [verdict] = until(verdicts)
         assert (verdict["kind"], verdict["zone"]) == ("isolated", "use1-az2")
-        assert verdict["sentence"] == "the toy accuses use1-az2"
+        assert verdict["summary"] == "the toy accuses use1-az2"
         until(lambda: client.get("/status/use1-az2/shop").status_code == 500)
     [status] = json.loads(command("zone", "status", "--json"))
     assert (status["zone"], status["state"], status["reason"]) == ("use1-az2", "out", "verdict shop/toy")

@@ -62,7 +62,7 @@ def drain(backend: Backend, queue: str, count: int = 1000) -> list[bytes]:
     """Handle all that can be had now; the bodies, in the order in which they came."""
     bodies: list[bytes] = []
     while deliveries := backend.lease(
-        LeaseRequest(queue=queue, count=count, lease=60.0, leased_before=len(bodies))
+        LeaseRequest(queue=queue, count=count, lease=60.0, leased_so_far=len(bodies))
     ).deliveries:
         bodies += [delivery.body for delivery in deliveries]
         assert all(backend.settle([Settlement(delivery.receipt, Ack()) for delivery in deliveries]))

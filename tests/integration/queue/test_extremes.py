@@ -82,7 +82,7 @@ def watched(tmp_path: Path) -> Watched:
 @pytest.fixture
 def backend(watched: Watched) -> Iterator[Backend]:
     with SqlBackend(watched) as backend:
-        backend.change("work", QueueChange(policy=QueuePolicy(max_backlog=None)), create=True)
+        backend.change("work", QueueChange(policy=QueuePolicy(max_waiting=None)), create=True)
         yield backend
 
 
@@ -128,8 +128,8 @@ class TestOneTenant:
         assert watched.scans() == []
 
     def test_by_default_it_is_held_back_long_before_that_and_nobody_else_is(self, backend: Backend) -> None:
-        """From a tenth of `max_backlog` on it may send as fast as the backlog could be drained, and ever less."""
-        backend.change("work", QueueChange(policy=QueuePolicy(max_backlog=10_000, drain_rate=10.0)))
+        """From a tenth of `max_waiting` on it may send as fast as the backlog could be drained, and ever less."""
+        backend.change("work", QueueChange(policy=QueuePolicy(max_waiting=10_000, backpressure_rate=10.0)))
         results = [
             result
             for _ in range(5)

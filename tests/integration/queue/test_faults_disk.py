@@ -127,7 +127,7 @@ class TestWorker:
             handled.append(delivery.body)
             disk.full = True
 
-        with queue, Worker(queue, WorkerOptions(concurrency=1, grace=5.0), sink=events):
+        with queue, Worker(queue, WorkerOptions(concurrency=1, shutdown_timeout=5.0), sink=events):
             queue.send(b"one", tenant="a")
             eventually(
                 lambda: any(
@@ -150,7 +150,7 @@ class TestWorker:
 
         with queue:
             queue.send(b"one", tenant="a")
-            worker = Worker(queue, WorkerOptions(concurrency=1, grace=5.0), sink=events)
+            worker = Worker(queue, WorkerOptions(concurrency=1, shutdown_timeout=5.0), sink=events)
             disk.full = True
             worker.start()
             eventually(

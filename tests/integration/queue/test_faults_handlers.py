@@ -34,7 +34,7 @@ class TestHanging:
                 release.wait()
             handled.add(delivery.body)
 
-        with Worker(queue, WorkerOptions(concurrency=2, grace=5.0)):
+        with Worker(queue, WorkerOptions(concurrency=2, shutdown_timeout=5.0)):
             queue.send(b"hangs", tenant="a")
             eventually(lambda: hung)
             for number in range(50):
@@ -55,7 +55,7 @@ class TestHanging:
             else:
                 handled.set()
 
-        with Worker(queue, WorkerOptions(concurrency=2, grace=5.0)):
+        with Worker(queue, WorkerOptions(concurrency=2, shutdown_timeout=5.0)):
             queue.send(b"hangs", tenant="a")
             eventually(lambda: depth(queue.backend, "work") == (0, 0, 0, 1))
             queue.send(b"next", tenant="a")
@@ -75,7 +75,7 @@ class TestHanging:
             else:
                 handled.set()
 
-        with Worker(queue, WorkerOptions(concurrency=1, grace=5.0)):
+        with Worker(queue, WorkerOptions(concurrency=1, shutdown_timeout=5.0)):
             queue.send(b"hangs", tenant="a")
             eventually(lambda: depth(queue.backend, "work") == (0, 0, 0, 1))
             queue.send(b"next", tenant="a")
@@ -92,7 +92,7 @@ class TestHanging:
         def handle(_: Delivery) -> None:
             told.append(current_message().wait(60.0))
 
-        with Worker(queue, WorkerOptions(concurrency=1, grace=5.0)):
+        with Worker(queue, WorkerOptions(concurrency=1, shutdown_timeout=5.0)):
             queue.send(b"waits", tenant="a")
             eventually(lambda: told)
         assert told == [True]

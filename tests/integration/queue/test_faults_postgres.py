@@ -16,7 +16,7 @@ from tests.services.postgres import RestartablePostgres
 from tests.support.proxy import LossyProxy
 
 COMMIT = b"COMMIT\0"
-OPTIONS = WorkerOptions(concurrency=2, grace=5.0)
+OPTIONS = WorkerOptions(concurrency=2, shutdown_timeout=5.0)
 PATIENCE = 0.1
 """Seconds that a sender waits for a server that is away: short, so that it hears of it."""
 

@@ -152,12 +152,12 @@ class Traffic:
 
 
 @pytest.mark.parametrize("each", sampled([120, 400]))
-@pytest.mark.parametrize("hand", [4, 0])
+@pytest.mark.parametrize("lanes_per_tenant", [4, 0])
 @pytest.mark.parametrize("limits", [Limits(), Limits(concurrency=4, rate=100.0, burst=20.0)], ids=["free", "limited"])
 def test_many_at_once_lose_nothing_and_hold_nothing_twice(
     database: PostgresDatabase, runs_again: list[str], limits: Limits, hand: int, each: int
 ) -> None:
-    policy = QueuePolicy(lanes=16, hand=hand, spill_above=50, max_attempts=1000, limits=limits)
+    policy = QueuePolicy(lanes=16, lanes_per_tenant=hand, spill_above=50, max_attempts=1000, limits=limits)
     backend = SqlBackend(database)
     backend.change("work", QueueChange(policy=policy), create=True)
     traffic = Traffic(backend, each)

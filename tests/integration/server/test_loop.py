@@ -99,18 +99,18 @@ def test_a_board_knows_what_was_written_before_and_keeps_it_while_the_server_is_
         status = ZoneStatus(zone=Zone("use1-az1"), state=ZoneState.OUT, since=1.0, by="operator", reason="test")
         written = store.write(status, 0)
         with ZoneTracker(f"http://127.0.0.1:{proxy.port}") as tracker:
-            until(lambda: tracker.out("shop") == {"use1-az1"})
+            until(lambda: tracker.zones_out("shop") == {"use1-az1"})
             assert tracker.age is not None
             proxy.refuse()
             proxy.cut()
             back = ZoneStatus(zone=Zone("use1-az1"), state=ZoneState.IN, since=2.0, by="operator", reason="mended")
             store.write(back, written.version)
-            assert tracker.out("shop") == {"use1-az1"}, "last known good"
+            assert tracker.zones_out("shop") == {"use1-az1"}, "last known good"
             proxy.admit()
-            until(lambda: tracker.out("shop") == frozenset())
+            until(lambda: tracker.zones_out("shop") == frozenset())
 
 
 def test_a_board_without_a_server_sends_nobody_away() -> None:
     with ZoneTracker("http://127.0.0.1:1") as tracker:
-        assert tracker.out() == frozenset()
+        assert tracker.zones_out() == frozenset()
         assert tracker.age is None

@@ -54,7 +54,7 @@ def test_what_was_written_right_before_a_kill_is_known_to_all_after_the_restart(
         opened.callback(server.kill)
         put(server, AZ1, server.token, out=True).raise_for_status()
         tracker = opened.enter_context(ZoneTracker(server.address))
-        until(lambda: tracker.out() == {AZ1})
+        until(lambda: tracker.zones_out() == {AZ1})
         with events(server) as stream:
             last = next(stream).id
             server.kill()
@@ -65,14 +65,14 @@ def test_what_was_written_right_before_a_kill_is_known_to_all_after_the_restart(
             [known] = store.read()
             store.write(status(AZ1, out=False, reason="mended"), known.version)
             store.write(status(AZ2, out=True, reason="gray"), 0)
-        assert tracker.out() == {AZ1}, "last known good"
+        assert tracker.zones_out() == {AZ1}, "last known good"
         again = opened.enter_context(HoldfastServer.start(tmp_path, settings=QUICK, port=server.port))
         assert (code(again, f"/status/{AZ1}"), code(again, f"/status/{AZ2}")) == (200, 500), "from its first answer"
         with events(again, last) as stream:
             snapshot = next(stream)
         assert snapshot.name == "snapshot"
         assert [each["zone"] for each in snapshot.data["statuses"] if each["state"] == "out"] == [AZ2]
-        until(lambda: tracker.out() == {AZ2})
+        until(lambda: tracker.zones_out() == {AZ2})
         with again.client(server.token) as operator:
             history = operator.get("/v1/status/history").json()
         # Without provisional statuses, which alone have an end here: a server may read and record one, too.

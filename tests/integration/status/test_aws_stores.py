@@ -106,7 +106,7 @@ def into(workload: str | None = None) -> ZoneStatus:
 
 
 def zones_out(store: StatusStore) -> list[ZoneStatus]:
-    return [status for status in store.read() if status.out]
+    return [status for status in store.read() if status.state.is_out]
 
 
 class TestOthers:
@@ -142,7 +142,7 @@ class TestOthers:
         item = {"AZ-ID": {"S": "use1-az1"}, "Healthy": {"BOOL": False}}
         session.client("dynamodb").put_item(TableName=table, Item=item)
         [status] = store.read()
-        assert (status.out, status.by, status.version) == (True, "unknown", 0)
+        assert (status.state.is_out, status.by, status.version) == (True, "unknown", 0)
         written = store.write(into(), status.version)
         assert list(store.read()) == [written]
 
@@ -150,7 +150,7 @@ class TestOthers:
         item = {"AZ-ID": {"S": "use1-az1"}, "Healthy": {"BOOL": False}, "Expires": {"N": str(NOW)}}
         session.client("dynamodb").put_item(TableName=table, Item=item)
         [changed] = DynamoStatusStore(session, table, FakeClock()).expire(NOW)
-        assert not changed.out
+        assert not changed.state.is_out
         assert self.item(session, table) is None
 
     def test_items_that_make_no_sense_are_skipped_with_one_warning_each(
@@ -179,7 +179,7 @@ class TestOthers:
         session.client("s3").put_object(Bucket=bucket, Key="use1-az1.txt", Body=content)
         session.client("s3").put_object(Bucket=bucket, Key="shop/use1-az1.txt", Body=content)
         for status in store.read():
-            assert (status.zone, status.out, status.by, status.version) == (ZONE, True, "unknown", 0)
+            assert (status.zone, status.state.is_out, status.by, status.version) == (ZONE, True, "unknown", 0)
             assert status.since > 1_700_000_000
         assert {status.workload for status in store.read()} == {None, "shop"}
         store.write(into(), 0)

@@ -512,7 +512,7 @@ def test_retries_cost_tokens_and_successes_bring_them_back(make: Callable[..., D
 
 
 def test_functions_of_one_dependency_share_its_budget(make: Callable[..., Dependency]) -> None:
-    dependency = make(budget=RetryBudget(capacity=14, trickle=0))
+    dependency = make(budget=RetryBudget(capacity=14, min_retry_rate=0))
     with pytest.raises(ConnectionResetError):
         dependency.run(Script(*[ConnectionResetError() for _ in range(3)]), idempotent=True)
     other = Script(ConnectionResetError())
@@ -597,13 +597,15 @@ def test_ones_own_judgement_of_an_error_goes_first(make: Callable[..., Dependenc
     assert make(retry=own).run(Script(KeyError(), ConnectionResetError()), idempotent=True) == 3
 
 
-@pytest.mark.parametrize(("eventual", "calls"), [(frozenset[int | str](), 1), (frozenset[int | str]({404}), 2)])
+@pytest.mark.parametrize(
+    ("eventually_consistent", "calls"), [(frozenset[int | str](), 1), (frozenset[int | str]({404}), 2)]
+)
 def test_a_404_after_a_create_is_repeated_by_opt_in(
-    make: Callable[..., Dependency], eventual: frozenset[int | str], calls: int
+    make: Callable[..., Dependency], eventually_consistent: frozenset[int | str], calls: int
 ) -> None:
     missing = httpx.HTTPStatusError("", request=httpx.Request("GET", "http://x/"), response=httpx.Response(404))
     script = Script(missing)
-    dependency = make(retry=Retry(eventual=eventual))
+    dependency = make(retry=Retry(eventually_consistent=eventually_consistent))
     if calls == 1:
         with pytest.raises(httpx.HTTPStatusError):
             dependency.run(script, idempotent=True)
@@ -820,7 +822,7 @@ def test_headers_tell_the_time_that_is_left_and_who_retries(make: Callable[..., 
 
 def test_one_event_is_told_for_each_thing_that_happens(make: Callable[..., Dependency], clock: FakeClock) -> None:
     events = Events()
-    dependency = make(sink=events, budget=RetryBudget(capacity=14, trickle=0))
+    dependency = make(sink=events, budget=RetryBudget(capacity=14, min_retry_rate=0))
 
     script = Script(hinted(0), ConnectionResetError(), ConnectionResetError())
 

@@ -27,13 +27,13 @@ class View:
         self.zones: frozenset[Zone] = frozenset(out)
         self.asked: list[str | None] = []
 
-    def out(self, workload: str | None = None) -> frozenset[Zone]:
+    def zones_out(self, workload: str | None = None) -> frozenset[Zone]:
         self.asked.append(workload)
         return self.zones
 
 
 class Changing:
-    """A Directory that says what a test tells it to."""
+    """A EndpointCache that says what a test tells it to."""
 
     def __init__(self, known: AddressesByZone) -> None:
         self.known = known
@@ -71,7 +71,7 @@ def test_a_zone_that_is_out_gets_nothing_from_the_next_call_on_and_is_back_as_so
 def test_without_a_view_all_zones_are_in() -> None:
     endpoints = Endpoints(BY_ZONE)
     assert {endpoints.next().zone for _ in range(3)} == {ONE, TWO, THREE}
-    assert AllZonesIn().out("shop") == frozenset()
+    assert AllZonesIn().zones_out("shop") == frozenset()
 
 
 def test_with_all_zones_out_there_is_nowhere_to_call() -> None:
@@ -220,7 +220,7 @@ def test_a_pattern_is_taken_as_it_is() -> None:
 
 
 def test_a_resolver_that_would_be_asked_for_every_call_is_refused() -> None:
-    with pytest.raises(InvalidValue, match=r"expected addresses by zone, or RefreshingDirectory"):
+    with pytest.raises(InvalidValue, match=r"expected addresses by zone, or RefreshingEndpointCache"):
         Endpoints(FunctionResolver(lambda: BY_ZONE))  # type: ignore[arg-type]
 
 

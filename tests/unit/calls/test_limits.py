@@ -58,7 +58,7 @@ def test_a_full_bucket_pays_for_35_retries_and_then_for_one_every_two_seconds() 
 
 
 def test_without_a_trickle_an_empty_bucket_pays_for_nothing() -> None:
-    bucket = TokenBucket(RetryBudget(trickle=0, capacity=14))
+    bucket = TokenBucket(RetryBudget(min_retry_rate=0, capacity=14))
     assert [taken(bucket, 10, now) for now in (0.0, 1e9)] == [1, 0]
 
 
@@ -89,7 +89,7 @@ def test_successes_fill_it_and_never_beyond_its_size() -> None:
 
 
 def test_it_is_no_longer_exhausted_once_a_retry_is_paid_for() -> None:
-    bucket = TokenBucket(RetryBudget(capacity=14, trickle=0))
+    bucket = TokenBucket(RetryBudget(capacity=14, min_retry_rate=0))
     assert taken(bucket, 2) == 1
     assert bucket.is_exhausted
     bucket.give(14)
@@ -99,7 +99,7 @@ def test_it_is_no_longer_exhausted_once_a_retry_is_paid_for() -> None:
 
 @given(st.lists(st.one_of(st.just("take"), st.floats(0, 50)), max_size=200))
 def test_no_more_is_spent_than_there_was_and_came_in(steps: list[str | float]) -> None:
-    bucket, spent, given_back = TokenBucket(RetryBudget(trickle=0)), 0.0, 0.0
+    bucket, spent, given_back = TokenBucket(RetryBudget(min_retry_rate=0)), 0.0, 0.0
     for step in steps:
         if isinstance(step, str):
             spent += bucket.take(14.0, 0.0) or 0.0
@@ -111,7 +111,7 @@ def test_no_more_is_spent_than_there_was_and_came_in(steps: list[str | float]) -
 
 
 def test_threads_spend_each_token_once() -> None:
-    bucket = TokenBucket(RetryBudget(capacity=1400, trickle=0))
+    bucket = TokenBucket(RetryBudget(capacity=1400, min_retry_rate=0))
     counts = []
 
     def spend() -> None:

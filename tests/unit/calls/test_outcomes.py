@@ -53,7 +53,7 @@ def test_timeouts_and_connections_that_fail_are_faults(kind: FailureKind, status
     assert (outcome.count_5xx, outcome.fault_seconds, outcome.success_seconds) == (1, (0.25,), ())
 
 
-@pytest.mark.parametrize("kind", [FailureKind.THROTTLED, FailureKind.EVENTUAL])
+@pytest.mark.parametrize("kind", [FailureKind.THROTTLED, FailureKind.NOT_VISIBLE_YET])
 def test_what_the_caller_did_too_much_or_too_soon_is_no_fault(kind: FailureKind) -> None:
     outcome = build_outcome(attempted(kind), "shop")
     assert outcome is not None

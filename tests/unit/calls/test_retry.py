@@ -43,7 +43,9 @@ def decided(kind: FailureKind = FailureKind.TRANSIENT, retry: Retry = PLAIN, **c
     return decide(retry, Failure(kind, retry_after=after), **(given | changes))
 
 
-@pytest.mark.parametrize("kind", [FailureKind.UNSENT, FailureKind.TRANSIENT, FailureKind.TIMEOUT, FailureKind.EVENTUAL])
+@pytest.mark.parametrize(
+    "kind", [FailureKind.UNSENT, FailureKind.TRANSIENT, FailureKind.TIMEOUT, FailureKind.NOT_VISIBLE_YET]
+)
 def test_what_may_pass_is_tried_again_for_fourteen_tokens(kind: FailureKind) -> None:
     bucket = TokenBucket(RetryBudget())
     assert decided(kind, bucket=bucket) == NextAttempt(1.0, 14.0)
@@ -63,7 +65,7 @@ def test_what_would_fail_again_is_not_repeated() -> None:
 
 
 @pytest.mark.parametrize(
-    "kind", [FailureKind.TRANSIENT, FailureKind.TIMEOUT, FailureKind.THROTTLED, FailureKind.EVENTUAL]
+    "kind", [FailureKind.TRANSIENT, FailureKind.TIMEOUT, FailureKind.THROTTLED, FailureKind.NOT_VISIBLE_YET]
 )
 def test_what_may_have_been_done_is_not_repeated_unless_it_is_idempotent(kind: FailureKind) -> None:
     assert decided(kind, idempotent=False) == GiveUp(GiveUpReason.NOT_IDEMPOTENT)
@@ -88,7 +90,7 @@ def test_what_could_not_begin_before_the_deadline_is_not_waited_for() -> None:
 
 
 def test_an_empty_bucket_ends_it() -> None:
-    assert decided(bucket=TokenBucket(RetryBudget(capacity=13, trickle=0))) == GiveUp(GiveUpReason.BUDGET)
+    assert decided(bucket=TokenBucket(RetryBudget(capacity=13, min_retry_rate=0))) == GiveUp(GiveUpReason.BUDGET)
 
 
 def test_no_token_is_spent_on_what_is_not_sent() -> None:
@@ -137,7 +139,7 @@ def test_whatever_happens_a_retry_begins_in_time_is_paid_for_and_is_safe(
     after: float | None,
     tokens: float,
 ) -> None:
-    bucket = TokenBucket(RetryBudget(capacity=tokens, trickle=0))
+    bucket = TokenBucket(RetryBudget(capacity=tokens, min_retry_rate=0))
     step = decided(
         kind,
         Retry(max_attempts=attempts),
@@ -169,11 +171,11 @@ def test_attempts_that_make_no_sense_are_refused(attempts: Any) -> None:
         Retry(max_attempts=attempts)
 
 
-@pytest.mark.parametrize("eventual", [404, [404], {"404"}, frozenset({4.04})])
-def test_what_may_turn_into_success_is_a_set_of_statuses_and_codes(eventual: Any) -> None:
-    with pytest.raises(InvalidValue, match=r"retry eventual .* expected a set of statuses"):
-        Retry(eventual=eventual)
-    assert Retry(eventual=frozenset({404, "ResourceNotFoundException"})).max_attempts == 3
+@pytest.mark.parametrize("eventually_consistent", [404, [404], {"404"}, frozenset({4.04})])
+def test_what_may_turn_into_success_is_a_set_of_statuses_and_codes(eventually_consistent: Any) -> None:
+    with pytest.raises(InvalidValue, match=r"retry eventually_consistent .* expected a set of statuses"):
+        Retry(eventually_consistent=eventually_consistent)
+    assert Retry(eventually_consistent=frozenset({404, "ResourceNotFoundException"})).max_attempts == 3
 
 
 def test_an_owner_may_be_named_by_text() -> None:

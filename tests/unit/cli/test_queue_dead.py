@@ -1,4 +1,4 @@
-"""`holdfast queue dead|redrive`: what was given up is shown, put back, or forgotten; no more and no less."""
+"""`holdfast queue dead-letters|redrive|discard`: dead letters are shown, put back, or deleted."""
 
 import time
 from pathlib import Path
@@ -23,7 +23,7 @@ class TestDead:
     def test_letters_are_shown_with_why_they_are_dead(self, run: Run) -> None:
         (first,) = bury("mail", *of("a", b"body of a"), reason="ValueError: [bold]no[/]")
         (second,) = bury("mail", *of("b", b"\xff\x00"), reason="KeyError: 'x'")
-        ran = run("queue", "dead", "mail")
+        ran = run("queue", "dead-letters", "mail")
         assert (ran.code, ran.err) == (0, "")
         header, *rows = ran.out.splitlines()
         assert header.split() == ["id", "tenant", "attempts", "sent", "buried", "reason"]
@@ -33,12 +33,12 @@ class TestDead:
 
     def test_machines_get_all_of_a_letter_and_what_is_long_only_on_request(self, run: Run) -> None:
         (number,) = bury("mail", *of("a", b"\xff\x00"), detail="Traceback: line")
-        (letter,) = run("queue", "dead", "mail", "--json").result
+        (letter,) = run("queue", "dead-letters", "mail", "--json").result
         assert letter.keys() == {
             *("id", "queue", "tenant", "priority", "group", "attempts", "sent_at", "buried_at", "reason", "trace")
         }
         assert (letter["id"], letter["tenant"], letter["attempts"]) == (number, "a", 1)
-        (letter,) = run("queue", "dead", "mail", "--body", "--detail", "--json").result
+        (letter,) = run("queue", "dead-letters", "mail", "--body", "--detail", "--json").result
         assert (letter["body"], letter["detail"]) == ("/wA=", "Traceback: line")
 
     def test_people_see_calls_text_and_bytes_as_such(self, run: Run) -> None:
@@ -49,7 +49,7 @@ class TestDead:
 
         call = welcome.to("a").message("a@example.com", language="fr").body
         bury("mail", *of("a", call, b"plain \xc3\xa4", b"\xff", b"two\nlines \x1b[31m"), detail="Traceback\n  in f")
-        out = run("queue", "dead", "mail", "--body", "--detail").out
+        out = run("queue", "dead-letters", "mail", "--body", "--detail").out
         assert 'body: welcome {"address":"a@example.com","language":"fr"}\n' in out
         assert "body: plain ä\n" in out
         assert "body: b'\\xff'\n" in out
@@ -62,12 +62,12 @@ class TestDead:
         bury("mail", *of(f"a{evil}", b"1"), reason=f"ValueError: {evil}\nforged", detail="Traceback\n  in \x1b[2J f\rg")
         shown = r"\x1b]0;owned\x07\r\x9b2J\u202e"
         for words in ([], ["--detail"], ["--body"]):
-            out = run("queue", "dead", "mail", *words).out
+            out = run("queue", "dead-letters", "mail", *words).out
             assert all(char.isprintable() or char == "\n" for char in out)
             assert f"a{shown}" in out
             assert rf"ValueError: {shown}\nforged" in out
-        assert "  |   in \\x1b[2J f\n  | g\n" in run("queue", "dead", "mail", "--detail").out
-        (letter,) = run("queue", "dead", "mail", "--json").result
+        assert "  |   in \\x1b[2J f\n  | g\n" in run("queue", "dead-letters", "mail", "--detail").out
+        (letter,) = run("queue", "dead-letters", "mail", "--json").result
         assert letter["tenant"] == f"a{evil}", "a machine gets it as it is"
 
     def test_letters_can_be_chosen_by_tenant_reason_number_and_time(self, run: Run) -> None:
@@ -75,7 +75,7 @@ class TestDead:
         (c,) = bury("mail", *of("a", b"3"), reason="KeyError: x")
 
         def found(*words: str) -> list[int]:
-            return [letter["id"] for letter in run("queue", "dead", "mail", *words, "--json").result]
+            return [letter["id"] for letter in run("queue", "dead-letters", "mail", *words, "--json").result]
 
         assert found() == [a, b, c]
         assert found("--tenant", "a") == [a, c]
@@ -84,21 +84,21 @@ class TestDead:
         assert found("--id", str(b), "--id", str(c)) == [b, c]
         assert found("--before", "1h") == []
         assert found("--tenant", "nobody") == []
-        assert run("queue", "dead", "mail", "--tenant", "nobody").out == "mail has no such dead letters\n"
+        assert run("queue", "dead-letters", "mail", "--tenant", "nobody").out == "mail has no such dead letters\n"
 
     def test_a_page_says_how_to_go_on(self, run: Run) -> None:
         numbers = bury("mail", *of("a", *[b"x"] * 250))
-        ran = run("queue", "dead", "mail", "--limit", "120", "--json")
+        ran = run("queue", "dead-letters", "mail", "--limit", "120", "--json")
         assert ran.err == f'{{"note":"there are more: continue with --after {numbers[119]}, or raise --limit"}}\n'
         assert [letter["id"] for letter in msgspec.json.decode(ran.out)] == numbers[:120]
-        rest = run("queue", "dead", "mail", "--limit", "130", "--after", str(numbers[119]), "--json").result
+        rest = run("queue", "dead-letters", "mail", "--limit", "130", "--after", str(numbers[119]), "--json").result
         assert [letter["id"] for letter in rest] == numbers[120:]
 
 
 class TestRedrive:
     def test_which_ones_has_to_be_said(self, run: Run) -> None:
         bury("mail", *of("a", b"1"))
-        for words in ([], ["--discard"], ["--rate", "3"], ["--dry-run"]):
+        for words in ([], ["--rate", "3"], ["--dry-run"]):
             ran = run("queue", "redrive", "mail", *words, "--json")
             assert (ran.code, ran.error["error"]) == (2, "invalid-value")
             assert ran.error["detail"] == "no filter: give --tenant, --reason, --id or --before, or --all"
@@ -125,15 +125,16 @@ class TestRedrive:
         assert run("queue", "redrive", "mail", "--id", str(b), "--json").result["count"] == 1
         assert [delivery.id for delivery in taken("mail")] == [b]
         assert run("queue", "redrive", "mail", "--before", "1h", "--json").result["count"] == 0
-        assert [letter["id"] for letter in run("queue", "dead", "mail", "--json").result] == [a]
+        assert [letter["id"] for letter in run("queue", "dead-letters", "mail", "--json").result] == [a]
 
-    def test_those_that_are_worth_nothing_are_forgotten(self, run: Run) -> None:
+    def test_those_that_are_worth_nothing_are_deleted(self, run: Run) -> None:
         bury("mail", *of("a", b"1", b"2"))
-        words = ("queue", "redrive", "mail", "--tenant", "a", "--discard")
+        assert run("queue", "discard", "mail").code == 2, "which ones has to be said"
+        words = ("queue", "discard", "mail", "--tenant", "a")
         assert run(*words, "--dry-run").out == "2 would be deleted\n"
         assert run(*words).out == "2 deleted\n"
         assert taken("mail") == []
-        assert run("queue", "dead", "mail", "--json").result == []
+        assert run("queue", "dead-letters", "mail", "--json").result == []
 
     @pytest.mark.parametrize("rate", ["0", "-1", "nan", "1e9"])
     def test_a_rate_is_a_number_above_0(self, run: Run, rate: str) -> None:
@@ -170,7 +171,7 @@ class TestRedrive:
 
         monkeypatch.setattr(Redrive, "step", step_beside_a_worker_that_fails)
         assert run("queue", "redrive", "mail", "--all", "--json").result["count"] == 5
-        assert [letter["id"] for letter in run("queue", "dead", "mail", "--json").result] == numbers
+        assert [letter["id"] for letter in run("queue", "dead-letters", "mail", "--json").result] == numbers
 
     def test_what_was_done_is_told_also_when_it_ends_in_the_middle(
         self, run: Run, monkeypatch: pytest.MonkeyPatch

@@ -200,7 +200,7 @@ class TestOtherBackends:
         assert run("queue", "list", "--backend", "toy:box").out == "mail\n"
 
     def test_it_is_found_by_the_settings(self, run: Run, here: Path, toy: LimitedBackend) -> None:
-        (here / "holdfast.toml").write_text("queue_store = 'toy:box'\n[[queue]]\nname = 'mail'\nlanes = 7\n")
+        (here / "holdfast.toml").write_text("queue_backend = 'toy:box'\n[[queue]]\nname = 'mail'\nlanes = 7\n")
         assert run("queue", "list").out == "mail\n"
         assert toy.inspect("mail").policy == QueuePolicy(lanes=7)
         assert not STORE.exists()
@@ -321,7 +321,7 @@ class TestDepth:
         self, run: Run, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         monkeypatch.setattr("holdfast.queue.backends.sql.look.LANES", 3)
-        make("mail", policy=QueuePolicy(hand=0))
+        make("mail", policy=QueuePolicy(lanes_per_tenant=0))
         fill("mail", *(message for number in range(5) for message in of(f"t{number}", b"x")))
         assert run("queue", "depth").err == ""
         ran = run("queue", "depth", "--lanes")

@@ -36,7 +36,7 @@ def test_without_anything_to_change_they_are_shown(run: Run) -> None:
             "run_rate": None,
             "run_burst": None,
             "concurrency": None,
-            "max_backlog": None,
+            "max_waiting": None,
         },
         "is_own": False,
     }
@@ -63,7 +63,7 @@ def test_a_tenant_gets_limits_of_its_own_beside_those_that_held_for_it(run: Run)
 def test_every_limit_can_be_set(run: Run) -> None:
     words = [
         *("--rate", "1.5", "--burst", "2", "--max-rate", "3", "--max-burst", "4", "--over-max-rate", "delay"),
-        *("--run-rate", "5", "--run-burst", "6", "--concurrency", "7", "--max-backlog", "8"),
+        *("--run-rate", "5", "--run-burst", "6", "--concurrency", "7", "--max-waiting", "8"),
     ]
     assert len(words) == 2 * len(Limits.__struct_fields__)
     assert run("queue", "limits", "mail", "a", *words).code == 0
@@ -76,7 +76,7 @@ def test_every_limit_can_be_set(run: Run) -> None:
         run_rate=5.0,
         run_burst=6.0,
         concurrency=7,
-        max_backlog=8,
+        max_waiting=8,
     )
 
 
@@ -127,21 +127,23 @@ def test_a_tenant_with_an_empty_name_is_none(run: Run) -> None:
 class TestResize:
     def test_a_running_queue_gets_more_lanes_and_keeps_what_waits(self, run: Run) -> None:
         fill("mail", *(message for number in range(30) for message in of(f"t{number}", b"x")))
-        ran = run("queue", "resize", "mail", "2", "--hand", "1")
+        ran = run("queue", "resize", "mail", "2", "--lanes-per-tenant", "1")
         assert ran.out == "mail: 128 lanes, 4 of each tenant, changed to 2, 1 of each\n"
         fill("mail", *(message for number in range(30) for message in of(f"t{number}", b"y")))
         assert len(taken("mail")) == 60
-        assert kept()[0] == QueuePolicy(ttl=50.0, limits=Limits(max_rate=100.0), lanes=2, hand=1)
+        assert kept()[0] == QueuePolicy(ttl=50.0, limits=Limits(max_rate=100.0), lanes=2, lanes_per_tenant=1)
 
     def test_the_hand_stays_as_it_is(self, run: Run) -> None:
         assert run("queue", "resize", "mail", "256", "--json").result == {
             "queue": "mail",
             "lanes": 256,
-            "hand": 4,
-            "before": {"lanes": 128, "hand": 4},
+            "lanes_per_tenant": 4,
+            "before": {"lanes": 128, "lanes_per_tenant": 4},
         }
 
-    @pytest.mark.parametrize("words", [["0"], ["3"], ["100000"], ["8", "--hand", "9"], ["8", "--hand", "-1"]])
+    @pytest.mark.parametrize(
+        "words", [["0"], ["3"], ["100000"], ["8", "--lanes-per-tenant", "9"], ["8", "--lanes-per-tenant", "-1"]]
+    )
     def test_what_cannot_be_changes_nothing(self, run: Run, words: list[str]) -> None:
         before = kept()
         ran = run("queue", "resize", "mail", *words, "--json")

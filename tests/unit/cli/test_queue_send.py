@@ -251,7 +251,7 @@ class TestTooMuch:
     def test_what_is_refused_is_sent_again_in_time_and_before_what_comes_after_it(self, here: Path) -> None:
         clock, waits = FakeClock(), list[float]()
         with opened(here / "other.sqlite", clock) as backend:
-            limits = Limits(max_rate=10.0, max_burst=5.0, over_max_rate=OverMaxRate.REJECT)
+            limits = Limits(max_rate=10.0, max_burst=5.0, over_max_rate=OverMaxRate.REFUSE)
             backend.change("mail", QueueChange(policy=QueuePolicy(limits=limits)), create=True)
             sender = Sender(backend, "mail", clock, timeout=60.0)
             for numbers in (range(20), range(20, 30)):

@@ -185,7 +185,9 @@ class TestTargets:
             ran = run("worker", "--processes", processes, "--json")
             assert ran.error["detail"] == "no queue: name one as MODULE:QUEUE, such as jobs:mail"
 
-    @pytest.mark.parametrize("words", [["--concurrency", "0"], ["--grace", "-1"], ["--grace", "nan"]])
+    @pytest.mark.parametrize(
+        "words", [["--concurrency", "0"], ["--shutdown-timeout", "-1"], ["--shutdown-timeout", "nan"]]
+    )
     def test_options_that_cannot_be_right_are_refused_before_anything_starts(self, run: Run, words: list[str]) -> None:
         ran = run("worker", "nix:nix", "--processes", "2", *words, "--json")
         assert (ran.code, ran.error["error"]) == (2, "invalid-value")
@@ -321,7 +323,7 @@ def test_where_it_works_is_logged_and_that_nobody_else_can_send_to_its_memory(
             file.write(f"{name} = Queue({name!r}, {at!r})\n{name}.handle()(print)\n")
     with caplog.at_level(logging.INFO, "holdfast.worker"):
         run_workers(
-            WorkerTask(targets=("there:mail", "there:notes"), concurrency=1, grace=1.0, until_empty=True),
+            WorkerTask(targets=("there:mail", "there:notes"), concurrency=1, shutdown_timeout=1.0, until_empty=True),
             StopRequest(),
             lambda _: None,
         )
@@ -447,9 +449,9 @@ class TestSignals:
 
 class TestRestarts:
     def test_pauses_double_up_to_a_bound(self) -> None:
-        deaths, pauses = 0, []
+        expired_leases, pauses = 0, []
         for _ in range(10):
-            deaths, pause = next_pause(deaths, ran=0.1)
+            expired_leases, pause = next_pause(expired_leases, ran=0.1)
             pauses.append(pause)
         assert pauses[:4] == [FIRST_PAUSE, FIRST_PAUSE * 2, FIRST_PAUSE * 4, FIRST_PAUSE * 8]
         assert pauses[-1] == MAX_PAUSE
@@ -459,5 +461,5 @@ class TestRestarts:
         assert next_pause(9, STEADY_SECONDS - 0.1) == (10, MAX_PAUSE)
 
     @given(st.integers(0, 10**6), st.floats(0, 1e9))
-    def test_there_is_always_a_pause_and_never_a_long_one(self, deaths: int, ran: float) -> None:
-        assert FIRST_PAUSE <= next_pause(deaths, ran)[1] <= MAX_PAUSE
+    def test_there_is_always_a_pause_and_never_a_long_one(self, expired_leases: int, ran: float) -> None:
+        assert FIRST_PAUSE <= next_pause(expired_leases, ran)[1] <= MAX_PAUSE

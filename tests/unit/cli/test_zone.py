@@ -372,7 +372,7 @@ def test_what_is_kept_in_dynamodb_is_changed_there_and_makes_no_store_here(
         store.create_table()
         out(run, "use1-az1", "--workload", "shop")
         (status,) = store.read()
-        assert (status.zone, status.workload, status.out) == ("use1-az1", "shop", True)
+        assert (status.zone, status.workload, status.state.is_out) == ("use1-az1", "shop", True)
         told = run("zone", "out", "use1-az1", "--workload", "shop", "--reason", "gray")
         assert told.out == f"use1-az1 is out for shop until it is brought in (store: dynamodb:{table})\n"
         assert told.err == ""

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import SettingsError
-from holdfast.config import DEFAULT_FILE, FILE_VARIABLE, DatabaseUrl, Settings, load
+from holdfast.config import DEFAULT_SETTINGS_FILE, SETTINGS_FILE_VARIABLE, DatabaseUrl, Settings, load
 from holdfast.config.load import format_variable_name, list_setting_types
 from holdfast.config.paths import ANY_INDEX, SettingPath, format_path
 from holdfast.queue import Limits, OverMaxRate, QueuePolicy
@@ -76,20 +76,20 @@ def test_the_file_here_is_found_by_its_name(tmp_path: Path) -> None:
     (tmp_path / "holdfast.toml").write_text("[server]\nport = 1\n")
     loaded = load(environment={})
     assert loaded.settings.server.port == 1
-    assert loaded.file == DEFAULT_FILE
+    assert loaded.file == DEFAULT_SETTINGS_FILE
 
 
 def test_a_variable_names_the_file_and_an_argument_names_it_instead(write: Write, tmp_path: Path) -> None:
     (tmp_path / "holdfast.toml").write_text("[server]\nport = 1\n")
     (tmp_path / "named.toml").write_text("[server]\nport = 2\n")
-    environment = {FILE_VARIABLE: str(tmp_path / "named.toml")}
+    environment = {SETTINGS_FILE_VARIABLE: str(tmp_path / "named.toml")}
     assert load(environment=environment).settings.server.port == 2
     assert load(write("[server]\nport = 3\n"), environment).settings.server.port == 3
 
 
 def test_an_empty_variable_names_no_file(tmp_path: Path) -> None:
     (tmp_path / "holdfast.toml").write_text("[server]\nport = 1\n")
-    assert load(environment={FILE_VARIABLE: ""}).settings.server.port == 1
+    assert load(environment={SETTINGS_FILE_VARIABLE: ""}).settings.server.port == 1
 
 
 def test_by_default_it_is_the_environment_of_the_process_that_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,7 +155,7 @@ class TestWhatOverrides:
             "agent.hook_timeout": "3",
             "agent.sns_topic": TOPIC,
             "agent.sns_endpoint": "x",
-            "queue_store": "postgresql://host/name",
+            "queue_backend": "postgresql://host/name",
         }
         loaded = load(environment={format_variable_name(place): values[format_path(place)] for place in PLACES})
         assert {format_path(place): str(value).lower() for place, value, _ in loaded.list_effective()} == {
@@ -343,7 +343,7 @@ class TestWhatIsWrong:
                 1,
                 "gauges",
                 (
-                    "known here: agent, aws, data_directory, database, log, metrics, queue, queue_store, server, "
+                    "known here: agent, aws, data_directory, database, log, metrics, queue, queue_backend, server, "
                     "status, telemetry, workload"
                 ),
             ),
@@ -366,7 +366,7 @@ class TestWhatIsWrong:
         file = tmp_path / "nowhere.toml"
         expected = f"{file} does not exist: name an existing settings file, or leave it out"
         assert complaint(file) == expected
-        assert complaint(None, {FILE_VARIABLE: str(file)}) == expected
+        assert complaint(None, {SETTINGS_FILE_VARIABLE: str(file)}) == expected
 
     def test_a_folder_is_no_settings_file(self, tmp_path: Path) -> None:
         assert complaint(tmp_path).startswith(f"cannot read {tmp_path}: ")

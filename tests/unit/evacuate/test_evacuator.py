@@ -52,40 +52,40 @@ def evacuator(store: Store) -> Evacuator:
 
 
 def test_the_zone_is_marked_as_out_for_its_workload_with_the_verdict_as_the_reason() -> None:
-    written = evacuator(Store()).act(VERDICT, ZONES)
+    written = evacuator(Store()).evacuate(VERDICT, ZONES)
     assert written is not None
-    assert (written.zone, written.workload, written.out, written.since) == ("az1", "shop", True, 1000.0)
+    assert (written.zone, written.workload, written.state.is_out, written.since) == ("az1", "shop", True, 1000.0)
     assert "verdict v" in written.reason
 
 
 def test_acting_again_changes_nothing() -> None:
     store = Store()
     acting = evacuator(store)
-    assert acting.act(VERDICT, ZONES) is not None
-    assert acting.act(VERDICT, ZONES) is None
+    assert acting.evacuate(VERDICT, ZONES) is not None
+    assert acting.evacuate(VERDICT, ZONES) is None
 
 
 def test_a_zone_that_was_brought_back_can_be_left_again() -> None:
-    written = evacuator(Store(status("az1", out=False))).act(VERDICT, ZONES)
+    written = evacuator(Store(status("az1", out=False))).evacuate(VERDICT, ZONES)
     assert written is not None
-    assert (written.out, written.expires) == (True, None)
+    assert (written.state.is_out, written.expires) == (True, None)
     assert written.version > 4
 
 
 @pytest.mark.parametrize("other", [status("az2"), status("az2", workload=None)])
 def test_nothing_is_done_while_another_zone_is_out(other: ZoneStatus) -> None:
-    assert evacuator(Store(other)).act(VERDICT, ZONES) is None
+    assert evacuator(Store(other)).evacuate(VERDICT, ZONES) is None
 
 
 @pytest.mark.parametrize("other", [status("az2", expires=999.0), status("az2", workload="other")])
 def test_what_has_expired_or_concerns_another_workload_does_not_count(other: ZoneStatus) -> None:
-    assert evacuator(Store(other)).act(VERDICT, ZONES) is not None
+    assert evacuator(Store(other)).evacuate(VERDICT, ZONES) is not None
 
 
 def test_a_collision_is_tried_again_and_too_many_are_told() -> None:
-    assert evacuator(Store(collisions=MAX_ATTEMPTS - 1)).act(VERDICT, ZONES) is not None
+    assert evacuator(Store(collisions=MAX_ATTEMPTS - 1)).evacuate(VERDICT, ZONES) is not None
     with pytest.raises(Conflict):
-        evacuator(Store(collisions=MAX_ATTEMPTS)).act(VERDICT, ZONES)
+        evacuator(Store(collisions=MAX_ATTEMPTS)).evacuate(VERDICT, ZONES)
 
 
 @pytest.mark.parametrize("workload", ["shop", None])
@@ -93,9 +93,9 @@ def test_who_acts_at_the_same_moment_as_somebody_else_steps_back_and_leaves_it_a
     store = Store(rival=status("az2", workload=workload))
     acting = evacuator(store)
     with pytest.raises(Conflict, match="zone az2 was taken out at the same time, so az1 was not"):
-        acting.act(VERDICT, ZONES)
+        acting.evacuate(VERDICT, ZONES)
     assert acting.read_states("shop") == {"az2": ZoneState.OUT}
-    assert acting.act(VERDICT, ZONES) is None
+    assert acting.evacuate(VERDICT, ZONES) is None
 
 
 def test_the_stricter_of_two_states_of_a_zone_holds() -> None:

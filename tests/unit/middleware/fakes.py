@@ -41,7 +41,7 @@ class Zones:
         self.are_out: frozenset[Zone] = frozenset()
         self.asked: list[str | None] = []
 
-    def out(self, workload: str | None = None) -> frozenset[Zone]:
+    def zones_out(self, workload: str | None = None) -> frozenset[Zone]:
         self.asked.append(workload)
         return self.are_out
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast import InvalidValue, Zone
 from holdfast._types import Carrier, Operation
-from holdfast.middleware import Service
+from holdfast.middleware import MiddlewareOptions
 from holdfast.middleware.rules import (
     CLIENT_GONE,
     MIN_FAIR_SECONDS,
@@ -27,13 +27,13 @@ from holdfast.middleware.rules import (
 )
 
 HERE = Zone("use1-az1")
-SHOP = Service(workload="shop", zone=HERE)
+SHOP = MiddlewareOptions(workload="shop", zone=HERE)
 
 seconds = st.floats(min_value=0.001, max_value=1e6)
 
 
 def expires(remaining: float | None, **options: Any) -> float | None:
-    found = build_bounds(Service(workload="shop", **options), Carrier(remaining=remaining), 1000.0)
+    found = build_bounds(MiddlewareOptions(workload="shop", **options), Carrier(remaining=remaining), 1000.0)
     return None if found is None else found.expires
 
 
@@ -64,7 +64,7 @@ def test_a_request_that_is_late_has_no_bounds() -> None:
 
 
 def test_what_strangers_say_of_time_and_owner_does_not_count_but_their_trace_does() -> None:
-    edge = Service(workload="shop", trust_callers=False)
+    edge = MiddlewareOptions(workload="shop", trust_callers=False)
     found = build_bounds(edge, Carrier(trace="00-a-b-01", remaining=0.0, retry_owner="me"), 1000.0)
     assert found is not None
     assert (found.expires, found.retry_owner, found.trace) == (1060.0, None, "00-a-b-01")
@@ -94,7 +94,7 @@ def test_bounds_never_exceed_the_longest_nor_what_the_caller_has(
     ("answer", "status", "slug"),
     [
         (respond_late(SHOP), 504, "deadline-exceeded"),
-        (respond_late(Service(workload="shop", late_status=503)), 503, "deadline-exceeded"),
+        (respond_late(MiddlewareOptions(workload="shop", late_status=503)), 503, "deadline-exceeded"),
         (respond_overrun(SHOP), 504, "deadline-exceeded"),
         (respond_unhealthy(SHOP), 503, "zone-out"),
         (respond_refused(SHOP, lambda: 0.0), 503, "zone-out"),
@@ -110,12 +110,12 @@ def test_refusals_are_problem_details(answer: MiddlewareResponse, status: int, s
 
 
 def test_a_status_without_a_name_is_still_a_status() -> None:
-    assert respond_late(Service(workload="shop", late_status=599)).status_line == "599 Error"
+    assert respond_late(MiddlewareOptions(workload="shop", late_status=599)).status_line == "599 Error"
 
 
 @given(st.floats(min_value=0, max_value=1, exclude_max=True), st.floats(min_value=1, max_value=1e6))
 def test_refused_callers_come_back_spread_over_as_long_again(chance: float, least: float) -> None:
-    answer = respond_refused(Service(workload="shop", zone=HERE, retry_after=least), lambda: chance)
+    answer = respond_refused(MiddlewareOptions(workload="shop", zone=HERE, retry_after=least), lambda: chance)
     told = int(dict(answer.headers)["retry-after"])
     assert least <= told <= math.ceil(2 * least)
 
@@ -148,7 +148,7 @@ def test_the_status_that_counts(status: int | None, failed: bool, is_client_gone
 
 
 def granted(remaining: float | None, **options: Any) -> Bounds:
-    found = build_bounds(Service(workload="shop", **options), Carrier(remaining=remaining), 1000.0)
+    found = build_bounds(MiddlewareOptions(workload="shop", **options), Carrier(remaining=remaining), 1000.0)
     assert found is not None
     return found
 
@@ -215,8 +215,8 @@ def test_the_status_of_a_line(line: str, code: int | None) -> None:
 )
 def test_a_service_that_cannot_be_right_is_refused_by_name(options: dict[str, Any], named: str) -> None:
     with pytest.raises(InvalidValue, match=named):
-        Service(**{"workload": "shop", **options})
+        MiddlewareOptions(**{"workload": "shop", **options})
 
 
 def test_a_service_may_say_everything() -> None:
-    Service(workload="shop", zone=HERE, instance="i-1", default_deadline=None, max_deadline=None)
+    MiddlewareOptions(workload="shop", zone=HERE, instance="i-1", default_deadline=None, max_deadline=None)

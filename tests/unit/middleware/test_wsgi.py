@@ -18,7 +18,7 @@ from holdfast.calls import remaining
 from holdfast.calls.context import current_scope
 from holdfast.calls.runtime import Runtime
 from holdfast.calls.scope import IncomingScope
-from holdfast.middleware import Service, WsgiMiddleware
+from holdfast.middleware import MiddlewareOptions, WsgiMiddleware
 from holdfast.testing import FakeClock
 from tests.unit.middleware.fakes import HERE, Broken, Kept, Zones, fake_runtime
 
@@ -94,7 +94,7 @@ class Server:
 
 def wrap(app: App, sink: Kept | Broken | None, runtime: Runtime, **options: Any) -> App:
     around = {name: options.pop(name) for name in ("zones", "operation") if name in options}
-    service = Service(workload="shop", zone=HERE, instance="i-1", **options)
+    service = MiddlewareOptions(workload="shop", zone=HERE, instance="i-1", **options)
     return WsgiMiddleware(app, service, sink=sink, runtime=runtime, **around)
 
 
@@ -150,7 +150,7 @@ def test_a_request_that_is_late_is_refused_without_the_application(runtime: Runt
     assert json.loads(server.read())["type"] == "urn:holdfast:problem:deadline-exceeded"
     assert server.status == "504 Gateway Timeout"
     assert sink.counts == ["5xx 0"]
-    assert sink.outcomes[0].internal
+    assert sink.outcomes[0].is_internal
 
 
 def test_a_refusal_of_a_head_request_has_no_body_but_its_length(runtime: Runtime) -> None:
@@ -179,7 +179,7 @@ def test_a_request_is_reported_once_with_its_place_and_latency(runtime: Runtime,
     assert sink.counts == ["2xx 2"]
     assert (told.workload, told.zone, told.instance, told.at) == ("shop", HERE, "i-1", clock.wall())
     assert told.operation == Operation("shop", "GET /users/<id>")
-    assert not told.internal
+    assert not told.is_internal
 
 
 def test_an_ordinary_answer_passes_as_it_is(runtime: Runtime, sink: Kept) -> None:
@@ -221,11 +221,11 @@ def test_an_application_that_changes_its_mind_before_anything_is_sent_counts_wit
         try:
             fail()
         except ZeroDivisionError:
-            start_response("503 Service Unavailable", TEXT, sys.exc_info())
+            start_response("503 MiddlewareOptions Unavailable", TEXT, sys.exc_info())
         return [b"sorry"]
 
     server = Server(checked(app, sink, runtime))
-    assert (server.read(), server.status) == (b"sorry", "503 Service Unavailable")
+    assert (server.read(), server.status) == (b"sorry", "503 MiddlewareOptions Unavailable")
     assert sink.counts == ["5xx 0"]
 
 
@@ -236,7 +236,7 @@ def test_an_application_that_changes_its_mind_too_late_gets_its_own_error_back(r
         try:
             fail()
         except ZeroDivisionError:
-            start_response("503 Service Unavailable", TEXT, sys.exc_info())
+            start_response("503 MiddlewareOptions Unavailable", TEXT, sys.exc_info())
 
     with pytest.raises(ZeroDivisionError):
         Server(wrap(app, sink, runtime)).read()
@@ -411,7 +411,7 @@ def test_health_checks_obey_the_zone_and_are_never_outcomes(runtime: Runtime, si
     zones.are_out = frozenset({HERE})
     server = Server(app, PATH_INFO="/health")
     assert json.loads(server.read())["type"] == "urn:holdfast:problem:zone-out"
-    assert server.status == "503 Service Unavailable"
+    assert server.status == "503 MiddlewareOptions Unavailable"
     assert sink.outcomes == []
     assert Server(app, PATH_INFO="/").read() == b"fine"
     assert sink.counts == ["2xx 0"]
@@ -423,12 +423,12 @@ def test_a_health_path_is_found_under_where_the_application_is_mounted(runtime: 
         wrap(fine, None, runtime, zones=zones, health_path="/shop/health"), SCRIPT_NAME="/shop", PATH_INFO="/health"
     )
     server.read()
-    assert server.status == "503 Service Unavailable"
+    assert server.status == "503 MiddlewareOptions Unavailable"
 
 
 def test_a_service_that_refuses_says_when_to_come_back(runtime: Runtime, sink: Kept, zones: Zones) -> None:
     zones.are_out = frozenset({HERE})
     server = Server(checked(fine, sink, runtime, zones=zones, refuse_while_out=True))
     server.read()
-    assert (server.status, server.headers["retry-after"]) == ("503 Service Unavailable", "8")
-    assert [one.internal for one in sink.outcomes] == [True]
+    assert (server.status, server.headers["retry-after"]) == ("503 MiddlewareOptions Unavailable", "8")
+    assert [one.is_internal for one in sink.outcomes] == [True]

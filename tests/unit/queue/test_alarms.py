@@ -78,22 +78,22 @@ def test_an_alarm_says_what_is_wrong_since_when_and_whose_it_is() -> None:
         since=5.0,
         tenant="acme",
     )
-    assert opened.sentence == (
+    assert opened.summary == (
         "queue mail: there are 7 dead letters (alarm from 1 on): list them, fix the cause, and redrive them, "
         "nearly all of it of tenant acme"
     )
     _, [closed] = update_alarms(rules, state, QueueReading(queue="mail", at=65.0, values={AlarmKind.DEAD_LETTERS: 0}))
     assert (closed.is_open, closed.since, closed.at, closed.tenant) == (False, 5.0, 65.0, None)
-    assert closed.sentence.endswith(": resolved after 60 s")
+    assert closed.summary.endswith(": resolved after 60 s")
 
 
 @pytest.mark.parametrize("kind", AlarmKind)
 def test_every_alarm_can_be_said_in_one_line(kind: AlarmKind) -> None:
     alarm = QueueAlarm(queue="mail", kind=kind, is_open=True, at=1.0, value=61.26, threshold=60.0, since=1.0)
-    assert alarm.sentence.startswith("queue mail: ")
-    assert "60" in alarm.sentence
-    assert "61" in alarm.sentence
-    assert "\n" not in alarm.sentence
+    assert alarm.summary.startswith("queue mail: ")
+    assert "60" in alarm.summary
+    assert "61" in alarm.summary
+    assert "\n" not in alarm.summary
 
 
 @given(

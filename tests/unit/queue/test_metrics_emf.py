@@ -65,11 +65,11 @@ def test_a_line_says_what_happened_in_a_queue_and_one_what_happened_to_a_tenant(
         "MessagesPostponed": 0,
         "MessagesBuried": 0,
         "MessagesReleased": 0,
-        "MessagesLost": 0,
+        "LeasesLost": 0,
         "MessagesRedelivered": 1,
         "MessagesDropped": 2,
         "MessagesSpilled": 3,
-        "MessagesAbandoned": 4,
+        "MessagesBuriedAfterCrash": 4,
         "EmptyPollRatio": 50,
         "AgeOnReceipt": [2, 7, 90],
         "AgeOfFirstAttempt": [2, 7],
@@ -150,7 +150,7 @@ def test_what_was_not_measured_is_not_told() -> None:
 def test_lines_come_with_the_first_event_after_the_time_is_over_and_begin_anew() -> None:
     lines: list[str] = []
     clock = FakeClock()
-    exporter = EmfExporter(lines.append, namespace="shop", every=10, clock=clock)
+    exporter = EmfExporter(lines.append, namespace="shop", interval=10, clock=clock)
     sink = QueueMetrics(exporter, max_tenants=0)
     for _ in range(3):
         sink.emit(polled(delivery()))
@@ -213,4 +213,4 @@ def test_no_depth_stands_for_several_queues() -> None:
     first, *lines = told(*(snapshot(lane(1, ready=number), queue=f"q{number}") for number in range(203)), max_tenants=0)
     assert {line["Queue"] for line in lines} == {f"q{number}" for number in range(200)}
     assert first["_aws"]["CloudWatchMetrics"][0]["Dimensions"] == [[]]
-    assert (metrics_of(first), first["QueuesLeftOut"]) == ({"QueuesLeftOut": "Count"}, 3)
+    assert (metrics_of(first), first["QueuesNotMonitored"]) == ({"QueuesNotMonitored": "Count"}, 3)

@@ -26,7 +26,7 @@ def records(
 
 def test_an_alarm_is_a_warning_in_one_sentence_with_its_values(caplog: pytest.LogCaptureFixture) -> None:
     [record] = records(caplog, ALARM)
-    assert (record.levelname, record.getMessage()) == ("WARNING", ALARM.sentence)
+    assert (record.levelname, record.getMessage()) == ("WARNING", ALARM.summary)
     found = vars(record)
     assert [found[name] for name in ("event", "queue", "kind", "is_open", "value", "threshold", "tenant")] == [
         "QueueAlarm",
@@ -44,7 +44,7 @@ def test_an_alarm_that_closes_is_information(caplog: pytest.LogCaptureFixture) -
         queue="mail", kind=AlarmKind.OLDEST_AGE, is_open=False, at=9.0, value=4, threshold=10, since=1.0
     )
     [record] = records(caplog, closed)
-    assert (record.levelname, record.getMessage()) == ("INFO", closed.sentence)
+    assert (record.levelname, record.getMessage()) == ("INFO", closed.summary)
     assert not hasattr(record, "tenant")
 
 
@@ -68,7 +68,7 @@ def test_messages_that_did_not_go_well_are_told(
     "event",
     [
         handled(),
-        handled(AttemptResult.LOST),  # workers log it themselves
+        handled(AttemptResult.LEASE_LOST),  # workers log it themselves
         handled(AttemptResult.RELEASED),
         polled(delivery(), spilled=4, dropped=3, redelivered=2),
         trouble(),

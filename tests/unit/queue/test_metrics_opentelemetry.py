@@ -40,7 +40,7 @@ def test_a_poll_is_counted_by_the_conventions_for_messaging(metrics: Metrics) ->
         "holdfast.queue.redelivered": [(QUEUE, 1)],
         "holdfast.queue.dropped": [(QUEUE, 2)],
         "holdfast.queue.spilled": [(QUEUE, 3)],
-        "holdfast.queue.abandoned": [(QUEUE, 4)],
+        "holdfast.queue.buried_after_crash": [(QUEUE, 4)],
     }
 
 
@@ -146,4 +146,4 @@ def test_no_depth_stands_for_several_queues(metrics: Metrics) -> None:
     assert {found["messaging.destination.name"] for found, _ in read["holdfast.queue.lanes_in_use"]} == {
         f"q{number}" for number in range(200)
     }
-    assert read["holdfast.queue.left_out"] == [({}, 3)]
+    assert read["holdfast.queue.unmonitored"] == [({}, 3)]

@@ -91,7 +91,7 @@ def test_what_was_handed_back_unfinished_has_no_duration() -> None:
     metrics = Scraped()
     metrics.emit(handled(AttemptResult.RELEASED, seconds=0.0))
     assert values(metrics, "holdfast_queue_handler_seconds_count") == {("mail",): 0}
-    metrics.emit(handled(AttemptResult.LOST, seconds=31.0))
+    metrics.emit(handled(AttemptResult.LEASE_LOST, seconds=31.0))
     assert values(metrics, "holdfast_queue_handler_seconds_sum") == {("mail",): 31}
 
 

@@ -11,7 +11,7 @@ from holdfast.queue import Queue, Reject, Worker, WorkerOptions
 from holdfast.queue.backends.memory import MemoryBackend
 from holdfast.queue.events import QueueObservation
 from holdfast.queue.outcomes import WorkerOutcomes
-from holdfast.queue.watcher import Watcher
+from holdfast.queue.watcher import QueueWatcher
 from tests.unit.queue.made import Scraped
 
 STUCK = 10.0
@@ -50,7 +50,7 @@ def test_a_worker_its_queue_and_its_zone_are_told_by_one_sink_of_several() -> No
         if name == "nobody":
             raise Reject("there is nobody")
 
-    watcher = Watcher("mail", backend, metrics)
+    watcher = QueueWatcher("mail", backend, metrics)
     zone = WorkerOutcomes("shop", "use1-az1", "i-1", outcomes)
     for name in ("a", "b", "c", "nobody"):
         greet.to("acme").send(name)

@@ -63,7 +63,13 @@ def test_a_message_that_was_postponed_is_a_success() -> None:
 
 @pytest.mark.parametrize(
     "event",
-    [handled(AttemptResult.RELEASED), handled(AttemptResult.LOST, error="Reject"), polled(), trouble(), snapshot()],
+    [
+        handled(AttemptResult.RELEASED),
+        handled(AttemptResult.LEASE_LOST, error="Reject"),
+        polled(),
+        trouble(),
+        snapshot(),
+    ],
 )
 def test_what_says_nothing_about_the_zone_is_left_out(event: QueueObservation) -> None:
     assert told(event) == []

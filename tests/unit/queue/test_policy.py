@@ -33,7 +33,7 @@ def test_a_rate_that_cannot_be_is_named(name: str, value: Any) -> None:
         Limits(**{name: value})
 
 
-@pytest.mark.parametrize("name", ["concurrency", "max_backlog"])
+@pytest.mark.parametrize("name", ["concurrency", "max_waiting"])
 @pytest.mark.parametrize("value", [0, -1, 1.5, 2.0, 1 << 50, *NEVER_A_NUMBER])
 def test_a_count_that_cannot_be_is_named(name: str, value: Any) -> None:
     with pytest.raises(InvalidValue, match=rf"limit {name} .*{value!r}: expected a whole number from 1 to .* or none"):
@@ -54,10 +54,10 @@ def test_limits_are_limits(limits: Any) -> None:
 
 BAD = {
     "lanes": [0, -1, 4097, 1.5],
-    "hand": [-1, 65, 129, 2.0],
+    "lanes_per_tenant": [-1, 65, 129, 2.0],
     "spill_above": [-1, 0.5],
-    "max_backlog": [0, -5, 1.5],
-    "drain_rate": [0, -1.0, 1e13],
+    "max_waiting": [0, -5, 1.5],
+    "backpressure_rate": [0, -1.0, 1e13],
     "fresh_for": [-1.0, 1e9],
     "backlog_share": [-0.1, 0.6],
     "low_priority_share": [-0.1, 0.6],
@@ -67,7 +67,7 @@ BAD = {
     "lease": [0, 0.01, 50_000],
     "dedupe_for": [-1.0, 1e9],
 }
-OPTIONAL = {"spill_above", "max_backlog", "ttl"}
+OPTIONAL = {"spill_above", "max_waiting", "ttl"}
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -91,9 +91,9 @@ def test_every_number_of_a_policy_is_checked() -> None:
 
 
 def test_a_hand_is_dealt_from_the_lanes_there_are() -> None:
-    assert QueuePolicy(lanes=4, hand=4).hand == 4
+    assert QueuePolicy(lanes=4, lanes_per_tenant=4).lanes_per_tenant == 4
     with pytest.raises(InvalidValue, match="queue hand 4: expected at most its 3 lanes"):
-        QueuePolicy(lanes=3, hand=4)
+        QueuePolicy(lanes=3, lanes_per_tenant=4)
 
 
 def test_shares_leave_something_for_the_fresh_and_urgent() -> None:
@@ -123,7 +123,7 @@ def test_a_burst_that_is_set_is_its_own() -> None:
     st.builds(
         QueuePolicy,
         lanes=st.integers(64, 4096),
-        hand=st.integers(0, 64),
+        lanes_per_tenant=st.integers(0, 64),
         ttl=st.none() | st.floats(0.01, 1000),
         limits=st.builds(Limits, rate=st.none() | st.floats(0.1, 100), over_max_rate=st.sampled_from(OverMaxRate)),
     )
@@ -142,7 +142,9 @@ class TestKept:
     """What is in a store may have been written by another release."""
 
     def test_it_is_what_was_kept(self) -> None:
-        kept = QueuePolicy(lanes=16, hand=2, ttl=5.0, limits=Limits(rate=2.0, over_max_rate=OverMaxRate.DELAY))
+        kept = QueuePolicy(
+            lanes=16, lanes_per_tenant=2, ttl=5.0, limits=Limits(rate=2.0, over_max_rate=OverMaxRate.DELAY)
+        )
         assert decode_policy(msgspec.json.encode(kept)) == kept
         assert decode_limits(msgspec.json.encode(kept.limits)) == kept.limits
         assert decode_policy(b"{}") == QueuePolicy()

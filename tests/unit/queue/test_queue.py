@@ -85,7 +85,7 @@ class TestSending:
         queue.send(b"3", tenant="noisy")
 
     def test_a_tenant_whose_backlog_is_full_is_told_so(self, queue: Queue) -> None:
-        queue.backend.change("work", QueueChange(limits={"noisy": Limits(max_backlog=1)}))
+        queue.backend.change("work", QueueChange(limits={"noisy": Limits(max_waiting=1)}))
         queue.send(b"1", tenant="noisy")
         with pytest.raises(Backpressure, match="tenant noisy has too many messages waiting"):
             queue.send(b"2", tenant="noisy")

@@ -42,7 +42,7 @@ def test_the_excess_of_one_tenant_is_not_late_while_somebody_is_at_work_on_it() 
     one, two = (lane(own_lane(tenant, 2), ready=9, age=65) for tenant in (7, 8))
     assert compute_age(snapshot(*seen.lanes, one), WorkSummary(), moved) == 3  # it has this one for itself
     assert compute_age(snapshot(*seen.lanes, one, two), WorkSummary(), moved) == 65
-    alone = msgspec.structs.replace(seen, policy=QueuePolicy(hand=0))
+    alone = msgspec.structs.replace(seen, policy=QueuePolicy(lanes_per_tenant=0))
     assert compute_age(alone, WorkSummary(), moved) == 70
 
 

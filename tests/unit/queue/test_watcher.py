@@ -12,7 +12,7 @@ from holdfast.queue.alarms import AlarmKind, AlarmRules, QueueAlarm, QueueReadin
 from holdfast.queue.backend import Ack, Bury, LeaseRequest, QueueChange, QueueSnapshot, Settlement
 from holdfast.queue.backends.memory import MemoryBackend
 from holdfast.queue.events import BackendErrorEvent, PollEvent, QueueObservation
-from holdfast.queue.watcher import Watcher
+from holdfast.queue.watcher import QueueWatcher
 from holdfast.testing import FakeClock
 from tests.table import sampled
 from tests.unit.forked import in_child
@@ -60,7 +60,7 @@ def kinds(kept: Kept) -> list[str]:
 def test_a_look_tells_how_deep_the_queue_is(backend: Absent, clock: FakeClock) -> None:
     kept = Kept()
     backend.send("mail", [OutgoingMessage(tenant="acme", body=b"")] * 3)
-    seen = Watcher("mail", backend, kept, clock=clock).inspect()
+    seen = QueueWatcher("mail", backend, kept, clock=clock).inspect()
     assert seen is not None
     assert sum(lane.ready for lane in seen.lanes) == 3
     told, reading = kept.all
@@ -73,7 +73,7 @@ def test_dead_letters_open_an_alarm_and_redriving_them_closes_it(backend: Absent
     from holdfast.queue.backend import DeadLetterQuery
 
     kept = Kept()
-    watcher = Watcher("mail", backend, kept, rules=AlarmRules(open_after=2, close_after=2), clock=clock)
+    watcher = QueueWatcher("mail", backend, kept, rules=AlarmRules(open_after=2, close_after=2), clock=clock)
     bury(backend, "acme", "bolt")
     watcher.inspect()
     assert watcher.open_alarms == set()
@@ -92,7 +92,7 @@ def test_dead_letters_open_an_alarm_and_redriving_them_closes_it(backend: Absent
 
 def test_first_attempts_that_come_late_open_an_alarm_that_names_the_tenant(backend: Absent, clock: FakeClock) -> None:
     kept = Kept()
-    watcher = Watcher("mail", backend, kept, rules=AlarmRules(first_attempt_age=60, open_after=2), clock=clock)
+    watcher = QueueWatcher("mail", backend, kept, rules=AlarmRules(first_attempt_age=60, open_after=2), clock=clock)
     for _ in range(2):
         watcher.emit(polled(delivery("noisy", age=61), delivery("noisy", age=65)))
         watcher.emit(polled(delivery(age=5000, queue="pay"), queue="pay"))  # another queue's worker
@@ -106,7 +106,7 @@ def test_first_attempts_that_come_late_open_an_alarm_that_names_the_tenant(backe
 def test_workers_that_do_not_get_on_or_are_not_there_are_noticed_by_what_waits(
     backend: Absent, clock: FakeClock, *, hears: bool
 ) -> None:
-    watcher = Watcher("mail", backend, Kept(), rules=AlarmRules(open_after=1), clock=clock)
+    watcher = QueueWatcher("mail", backend, Kept(), rules=AlarmRules(open_after=1), clock=clock)
     backend.send("mail", [OutgoingMessage(tenant="acme", body=b"")])
     clock.advance(50)
     watcher.inspect()
@@ -132,7 +132,7 @@ MANY, FEW = 8, 3
         pytest.param(MANY, 8, 10, 0, {}, False, id="all is well"),
         pytest.param(MANY, 15, 10, 0, {}, True, id="too few workers"),
         pytest.param(MANY, 15, 10, 6000, {}, True, id="too few workers, and one is noisy"),
-        pytest.param(MANY, 15, 10, 0, {"hand": 0}, True, id="too few workers, a lane for each"),
+        pytest.param(MANY, 15, 10, 0, {"lanes_per_tenant": 0}, True, id="too few workers, a lane for each"),
         pytest.param(MANY, 15, 10, 0, {"fresh_for": 5}, True, id="too few workers, soon old"),
         pytest.param(MANY, 15, 10, 0, {"fresh_for": 0}, True, id="too few workers, never fresh"),
         pytest.param(MANY, 15, 10, 0, {"fresh_for": 3600}, True, id="too few workers, never old"),
@@ -151,7 +151,7 @@ def test_one_tenant_does_not_open_the_alarm_and_too_few_workers_do(
     opened: dict[bool, set[AlarmKind]] = {True: set(), False: set()}
     with MemoryBackend(clock) as backend:
         backend.change("mail", QueueChange(policy=QueuePolicy(**{"spill_above": 500, **policy})), create=True)
-        watchers = {hears: Watcher("mail", backend, Kept(), clock=clock) for hears in opened}
+        watchers = {hears: QueueWatcher("mail", backend, Kept(), clock=clock) for hears in opened}
         for _ in range(noise // 1000):
             backend.send("mail", [OutgoingMessage(tenant="noisy", body=b"")] * 1000)
         before = 0
@@ -160,7 +160,7 @@ def test_one_tenant_does_not_open_the_alarm_and_too_few_workers_do(
             names = [f"tenant {(second * sent + number) % tenants}" for number in range(sent)]
             backend.send("mail", [OutgoingMessage(tenant=name, body=b"") for name in names])
             backend.send("mail", [OutgoingMessage(tenant="noisy", body=b"")] * (noise % 1000))
-            leased = backend.lease(LeaseRequest(queue="mail", count=handled, lease=30, leased_before=before))
+            leased = backend.lease(LeaseRequest(queue="mail", count=handled, lease=30, leased_so_far=before))
             before += len(leased.deliveries)
             watchers[True].emit(PollEvent(queue="mail", at=clock.wall(), requested=handled, result=leased))
             backend.settle([Settlement(one.receipt, Ack()) for one in leased.deliveries])
@@ -177,11 +177,11 @@ def test_excess_of_everybody_is_too_much_for_the_workers(tenants: int, clock: Fa
     """Nothing is late but what is spilled, and that becomes more and more."""
     with MemoryBackend(clock) as backend:
         backend.change("mail", QueueChange(policy=QueuePolicy(spill_above=20)), create=True)
-        watcher = Watcher("mail", backend, Kept(), clock=clock)
+        watcher = QueueWatcher("mail", backend, Kept(), clock=clock)
         for second in range(300):
             clock.advance(1.0)
             backend.send("mail", [OutgoingMessage(tenant=f"t{number % tenants}", body=b"") for number in range(15)])
-            leased = backend.lease(LeaseRequest(queue="mail", count=10, lease=30, leased_before=second * 10))
+            leased = backend.lease(LeaseRequest(queue="mail", count=10, lease=30, leased_so_far=second * 10))
             watcher.emit(PollEvent(queue="mail", at=clock.wall(), requested=10, result=leased))
             backend.settle([Settlement(one.receipt, Ack()) for one in leased.deliveries])
             if second % 10 == 9:
@@ -192,10 +192,10 @@ def test_excess_of_everybody_is_too_much_for_the_workers(tenants: int, clock: Fa
 def test_dead_letters_are_noticed_behind_any_number_of_lanes(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.queue.backends.memory.look.LANES", 3)
     with MemoryBackend(clock) as backend:
-        backend.change("mail", QueueChange(policy=QueuePolicy(hand=0)), create=True)
+        backend.change("mail", QueueChange(policy=QueuePolicy(lanes_per_tenant=0)), create=True)
         bury(backend, "poisoned")
         backend.send("mail", [OutgoingMessage(tenant=f"t{number}", body=b"") for number in range(9)])
-        watcher = Watcher("mail", backend, Kept(), rules=AlarmRules(open_after=1), clock=clock)
+        watcher = QueueWatcher("mail", backend, Kept(), rules=AlarmRules(open_after=1), clock=clock)
         watcher.inspect()
     assert watcher.open_alarms == {AlarmKind.DEAD_LETTERS}
 
@@ -204,7 +204,7 @@ def test_a_store_that_is_away_is_told_logged_once_and_survived(
     backend: Absent, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
     kept = Kept()
-    watcher = Watcher("mail", backend, kept, clock=clock)
+    watcher = QueueWatcher("mail", backend, kept, clock=clock)
     backend.error = EngineUnavailable("gone fishing")
     with caplog.at_level(logging.INFO, "holdfast.queue"):
         assert [watcher.inspect() for _ in range(3)] == [None, None, None]
@@ -225,14 +225,14 @@ def test_a_store_that_is_away_is_told_logged_once_and_survived(
 
 def test_a_queue_that_nobody_has_made_yet_is_no_end(clock: FakeClock) -> None:
     with MemoryBackend(clock) as backend:
-        watcher = Watcher("mail", backend, Kept(), clock=clock)
+        watcher = QueueWatcher("mail", backend, Kept(), clock=clock)
         assert watcher.inspect() is None
         backend.change("mail", QueueChange(), create=True)
         assert watcher.inspect() is not None
 
 
 def test_an_alarm_stays_open_while_the_store_is_away(backend: Absent, clock: FakeClock) -> None:
-    watcher = Watcher("mail", backend, Kept(), rules=AlarmRules(open_after=1, close_after=1), clock=clock)
+    watcher = QueueWatcher("mail", backend, Kept(), rules=AlarmRules(open_after=1, close_after=1), clock=clock)
     bury(backend, "acme")
     watcher.inspect()
     backend.error = EngineUnavailable("away")
@@ -248,7 +248,7 @@ def test_a_sink_that_raises_does_not_stop_the_looks(
             raise RuntimeError("no")
 
     bury(backend, "acme")
-    watcher = Watcher("mail", backend, Broken(), rules=AlarmRules(open_after=1), clock=clock)
+    watcher = QueueWatcher("mail", backend, Broken(), rules=AlarmRules(open_after=1), clock=clock)
     with caplog.at_level(logging.ERROR):
         assert watcher.inspect() is not None
     assert watcher.open_alarms == {AlarmKind.DEAD_LETTERS}
@@ -267,7 +267,7 @@ def test_the_thread_looks_again_and_again_also_after_a_surprise_until_it_is_stop
         def emit(self, event: QueueObservation) -> None:
             seen.release()
 
-    watcher = Watcher("mail", backend, Counting(), every=0.01)
+    watcher = QueueWatcher("mail", backend, Counting(), interval=0.01)
     surprised = threading.Event()
     handler = logging.Handler()
     handler.emit = lambda record: surprised.set()  # type: ignore[method-assign]
@@ -296,7 +296,7 @@ def test_the_thread_looks_again_and_again_also_after_a_surprise_until_it_is_stop
 def test_a_surprise_is_over_when_a_look_has_succeeded(
     backend: Absent, clock: FakeClock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    watcher = Watcher("mail", backend, Kept(), clock=clock)
+    watcher = QueueWatcher("mail", backend, Kept(), clock=clock)
     step = watcher._loop.run_step
     clock.advance(step())
     backend.error = RuntimeError("a surprise")
@@ -318,7 +318,7 @@ class Pauses:
         self.jump = jump
         self.asked: list[float] = []
 
-    def run(self, watcher: Watcher) -> None:
+    def run(self, watcher: QueueWatcher) -> None:
         """Take the steps of the background loop until no pause is left."""
         while not self.wait(watcher._inspect_when_due()):
             pass
@@ -334,7 +334,7 @@ class Pauses:
 
 def test_looks_are_at_the_moments_of_this_host_and_nothing_is_made_up_for(backend: Absent, clock: FakeClock) -> None:
     kept = Kept()
-    watcher = Watcher("mail", backend, kept, clock=clock)
+    watcher = QueueWatcher("mail", backend, kept, clock=clock)
     # Woken too early, then in time, in time, and much too late.
     Pauses(clock, 0.5, 1.0, 1.0, 5.5, 1.0).run(watcher)
     moments = [event.at for event in kept.all if isinstance(event, QueueSnapshot)]
@@ -345,7 +345,7 @@ def test_looks_are_at_the_moments_of_this_host_and_nothing_is_made_up_for(backen
 
 def test_a_clock_that_was_set_back_does_not_put_off_the_next_look(backend: Absent, clock: FakeClock) -> None:
     pauses = Pauses(clock, 0.5, 1.0, jump=-3600.0)
-    pauses.run(Watcher("mail", backend, Kept(), clock=clock))
+    pauses.run(QueueWatcher("mail", backend, Kept(), clock=clock))
     assert backend.looks == 2
     assert all(pause <= 10 for pause in pauses.asked)
 
@@ -355,7 +355,7 @@ def test_long_pauses_are_cut_so_that_a_clock_that_was_set_is_noticed(
 ) -> None:
     monkeypatch.setenv("HOLDFAST_HOST", "one")  # whose moment is not just now
     pauses = Pauses(clock, 1.0, 1.0)
-    pauses.run(Watcher("mail", backend, Kept(), every=3600.0, clock=clock))
+    pauses.run(QueueWatcher("mail", backend, Kept(), interval=3600.0, clock=clock))
     assert pauses.asked == [10.0, 10.0]
 
 
@@ -369,7 +369,7 @@ def test_a_sink_may_stop_the_watcher() -> None:
             watcher.stop()
             stopped.set()
 
-    watcher = Watcher("mail", backend, Stopping(), every=0.01)
+    watcher = QueueWatcher("mail", backend, Stopping(), interval=0.01)
     watcher.start()
     assert stopped.wait(STUCK)
     backend.close()
@@ -379,20 +379,20 @@ def test_hosts_look_at_moments_of_their_own(monkeypatch: pytest.MonkeyPatch, bac
     offsets = set()
     for host in ("one", "two", "three"):
         monkeypatch.setenv("HOLDFAST_HOST", host)
-        offsets.add(Watcher("mail", backend, Kept(), clock=clock)._periodic.offset)
+        offsets.add(QueueWatcher("mail", backend, Kept(), clock=clock)._periodic.offset)
     assert len(offsets) == 3
     assert all(0 <= offset < 10 for offset in offsets)
 
 
 def test_a_forked_child_has_no_thread_and_locks_that_nobody_holds(backend: Absent, clock: FakeClock) -> None:
-    watcher = Watcher("mail", backend, Kept(), clock=clock)
+    watcher = QueueWatcher("mail", backend, Kept(), clock=clock)
     with watcher._lock, watcher._inspecting:
         in_child(lambda: watcher.inspect() is not None and not watcher._loop.is_running)
 
 
 def test_what_it_sees_can_be_scraped(backend: Absent, clock: FakeClock) -> None:
     metrics = Scraped()
-    watcher = Watcher("mail", backend, metrics, rules=AlarmRules(open_after=1), clock=clock)
+    watcher = QueueWatcher("mail", backend, metrics, rules=AlarmRules(open_after=1), clock=clock)
     bury(backend, "acme")
     watcher.inspect()
     backend.error = EngineUnavailable("away")
@@ -406,7 +406,7 @@ def test_what_it_sees_can_be_scraped(backend: Absent, clock: FakeClock) -> None:
 
 
 def test_only_polls_are_of_interest_to_alarms(backend: Absent, clock: FakeClock) -> None:
-    watcher = Watcher("mail", backend, Kept(), clock=clock)
+    watcher = QueueWatcher("mail", backend, Kept(), clock=clock)
     watcher.emit(BackendErrorEvent(queue="mail", at=1.0, operation="lease", error="EngineUnavailable"))
     assert not watcher._polls.take().has_seen_polls
     watcher.emit(PollEvent(queue="mail", at=1.0, requested=1, result=polled().result))
@@ -423,4 +423,4 @@ def test_only_polls_are_of_interest_to_alarms(backend: Absent, clock: FakeClock)
 )
 def test_what_makes_no_sense_is_refused(backend: Absent, queue: str, options: dict[str, Any], message: str) -> None:
     with pytest.raises(InvalidValue, match=message):
-        Watcher(queue, backend, Kept(), **options)
+        QueueWatcher(queue, backend, Kept(), **options)

@@ -215,7 +215,7 @@ class TestTooMuch:
         assert api.send("anna").status_code == 202
 
     def test_a_backlog_that_is_full_is_too_much(self, api: Api) -> None:
-        api.backend.change(QUEUE, QueueChange(policy=QueuePolicy(max_backlog=2, drain_rate=1e6)))
+        api.backend.change(QUEUE, QueueChange(policy=QueuePolicy(max_waiting=2, backpressure_rate=1e6)))
         pressures = [api.send("anna").json()["pressure"] for _ in range(2)]
         assert pressures == [0.5, 1.0]
         assert problem(api.send("anna"), 429, "backpressure")["retry_after"] == 5
@@ -277,7 +277,7 @@ class TestSeveral:
         """In other places than before, which are those of messages that are kept already."""
         key = {"Idempotency-Key": "batch-1"}
         messages = [{"body": f"{number}"} for number in range(6)]
-        api.backend.change(QUEUE, QueueChange(limits={"anna": Limits(max_backlog=4)}))
+        api.backend.change(QUEUE, QueueChange(limits={"anna": Limits(max_waiting=4)}))
         first = api.send_many("anna", *messages, headers=key).json()
         assert (first["accepted"], first["refused"]) == (4, 2)
         left = [one for one, result in zip(messages, first["results"], strict=True) if result["status"] == "refused"]

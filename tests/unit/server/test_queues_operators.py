@@ -26,7 +26,7 @@ NO_LIMITS = {
     "run_rate": None,
     "run_burst": None,
     "concurrency": None,
-    "max_backlog": None,
+    "max_waiting": None,
 }
 
 
@@ -181,19 +181,19 @@ class TestDepth:
         assert (told["ready"], told["oldest_age"], told["lanes_in_use"], told["tenants"]) == (0, None, 0, [])
 
     def test_a_tenant_sees_what_it_has_there_and_may(self, api: Api) -> None:
-        limits = Limits(max_backlog=10, concurrency=3)
+        limits = Limits(max_waiting=10, concurrency=3)
         api.backend.change(QUEUE, QueueChange(limits={"anna": limits}))
         api.send("anna")
         api.send("bert")
         expected = {"queue": QUEUE, "tenant": "anna", "ready": 1, "spilled": 0, "leased": 0, "delayed": 0, "dead": 0}
-        expected |= {"pressure": 0.1, "max_backlog": 10, "limits": {**NO_LIMITS, "max_backlog": 10, "concurrency": 3}}
+        expected |= {"pressure": 0.1, "max_waiting": 10, "limits": {**NO_LIMITS, "max_waiting": 10, "concurrency": 3}}
         assert api("anna", "GET", f"{HERE}/usage").json() == expected
         assert api("viewer", "GET", f"{HERE}/usage?tenant=anna").json() == expected
         problem(api("bert", "GET", f"{HERE}/usage?tenant=anna"), 403, "not-allowed")
         problem(api("viewer", "GET", f"{HERE}/usage"), 403, "not-allowed")
 
     def test_what_a_tenant_has_spilled_is_beside_what_is_ready_and_presses_as_well(self, api: Api) -> None:
-        api.backend.change(QUEUE, QueueChange(policy=QueuePolicy(spill_above=2, max_backlog=10)))
+        api.backend.change(QUEUE, QueueChange(policy=QueuePolicy(spill_above=2, max_waiting=10)))
         for _ in range(3):
             api.send("anna")
         told = api("anna", "GET", f"{HERE}/usage").json()
@@ -204,7 +204,7 @@ class TestDepth:
 
     def test_a_tenant_that_never_sent_anything_has_nothing(self, api: Api) -> None:
         told = api("anna", "GET", f"{HERE}/usage").json()
-        assert (told["ready"], told["pressure"], told["max_backlog"]) == (0, 0.0, 1_000_000)
+        assert (told["ready"], told["pressure"], told["max_waiting"]) == (0, 0.0, 1_000_000)
         assert told["limits"] == NO_LIMITS
         assert api("viewer", "GET", HERE).json()["tenants"] == []
 
@@ -390,7 +390,7 @@ class TestLimits:
             *({"rate": value} for value in (0, -1, "x")),
             {"max_rate": 1e300},
             *({"concurrency": value} for value in (0, 1.5)),
-            {"max_backlog": 1 << 70},
+            {"max_waiting": 1 << 70},
             {"over_max_rate": "drop"},
             {"unknown": 1},
             [],
@@ -460,7 +460,9 @@ class TestPolicy:
     def test_what_is_described_is_what_is_expected(self, described: type[Any], kept: type[Any]) -> None:
         assert described.__struct_fields__ == kept.__struct_fields__
         alone = (
-            {"hand": 0, "backlog_share": 0, "low_priority_share": 0, "spill_share": 0} if kept is QueuePolicy else {}
+            {"lanes_per_tenant": 0, "backlog_share": 0, "low_priority_share": 0, "spill_share": 0}
+            if kept is QueuePolicy
+            else {}
         )
         tried = []
         for name, least, most in bounds_of(described):
@@ -478,7 +480,7 @@ class TestPolicy:
 
     def test_messages_outlive_a_change_of_lanes(self, api: Api) -> None:
         ids = {api.send("anna").json()["id"] for _ in range(10)}
-        api("operator", "PUT", f"{HERE}/policy", json={"lanes": 1, "hand": 1})
+        api("operator", "PUT", f"{HERE}/policy", json={"lanes": 1, "lanes_per_tenant": 1})
         ids |= {api.send("anna").json()["id"] for _ in range(10)}
         found = api.backend.lease(LeaseRequest(queue=QUEUE, count=100, lease=30.0)).deliveries
         assert {each.id for each in found} == ids

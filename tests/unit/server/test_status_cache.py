@@ -122,7 +122,9 @@ class World:
 
     @property
     def news(self) -> list[tuple[str, str | None, bool, str]]:
-        return [(each.status.zone, each.status.workload, each.status.out, each.status.reason) for each in self.told]
+        return [
+            (each.status.zone, each.status.workload, each.status.state.is_out, each.status.reason) for each in self.told
+        ]
 
     @property
     def recorded(self) -> list[str]:
@@ -187,11 +189,11 @@ class TestWhatIsTold:
             world.store.forget(AZ1)
             world.clock.advance(1)
             world.statuses.refresh()
-        assert [change.status.out for change in world.told] == [True, False] * 3
+        assert [change.status.state.is_out for change in world.told] == [True, False] * 3
         versions = [change.status.version for change in world.told]
         assert versions == sorted(set(versions)), "whoever drops what is older drops none of them"
-        assert [entry.status.out for entry in reversed(world.log.list())] == [True, False] * 3
-        assert not world.log.latest()[0].out
+        assert [entry.status.state.is_out for entry in reversed(world.log.list())] == [True, False] * 3
+        assert not world.log.latest()[0].state.is_out
 
     def test_what_is_written_here_is_known_at_once_and_told_once(self, world: World) -> None:
         written = world.statuses.write(status(), 0)
@@ -239,8 +241,8 @@ class TestWhatIsTold:
         world.clock.advance(60)
         assert world.statuses.find_out_status(AZ1, None) is None
         world.statuses.refresh()
-        assert [each.out for each in world.store.read()] == [False]
-        assert [(change.status.out, change.status.by) for change in world.told] == [
+        assert [each.state.is_out for each in world.store.read()] == [False]
+        assert [(change.status.state.is_out, change.status.by) for change in world.told] == [
             (True, "operator"),
             (False, "expiry"),
         ]
@@ -280,7 +282,7 @@ class TestWhatIsTold:
         other.refresh()
         first, second = (change.status for change in world.told[-2:])
         assert first == second
-        assert (first.out, first.by, first.since) == (False, "expiry", end)
+        assert (first.state.is_out, first.by, first.since) == (False, "expiry", end)
         assert world.recorded == ["test", "the status has expired (its reason was: test)"]
 
     def test_what_was_in_and_was_removed_is_nothing_new(self, world: World) -> None:
@@ -349,8 +351,10 @@ class TestWhatIsTold:
             stored = {(each.zone, each.workload): each for each in world.store.read()}
             out_now = {key for key, each in stored.items() if each.is_out(now)}
             assert {key for key, each in followed.items() if each.is_out(now)} == out_now
-            assert {(each.zone, each.workload) for each in world.statuses.snapshot().statuses if each.out} == out_now
-            assert {(each.zone, each.workload) for each in world.log.latest() if each.out} == out_now
+            assert {
+                (each.zone, each.workload) for each in world.statuses.snapshot().statuses if each.state.is_out
+            } == out_now
+            assert {(each.zone, each.workload) for each in world.log.latest() if each.state.is_out} == out_now
 
 
 class TestWithoutItsStore:
@@ -372,7 +376,7 @@ class TestWithoutItsStore:
         world.store.away = True
         world.told.clear()
         again = world.again()
-        assert [(each.zone, each.out) for each in again.snapshot().statuses] == [(AZ1, True), (AZ2, False)]
+        assert [(each.zone, each.state.is_out) for each in again.snapshot().statuses] == [(AZ1, True), (AZ2, False)]
         assert again.snapshot().age is None
         assert again.find_out_status(AZ1, None) is not None
         with pytest.raises(EngineUnavailable):
@@ -454,7 +458,7 @@ class TestNobodyWaits:
     def readers_are_answered(self, world: World, *, out: bool) -> None:
         begun = time.monotonic()
         assert (world.statuses.find_out_status(AZ1, None) is not None) is out
-        assert any(each.out for each in world.statuses.snapshot().statuses) is out
+        assert any(each.state.is_out for each in world.statuses.snapshot().statuses) is out
         assert world.statuses.age is not None
         assert time.monotonic() - begun < STUCK / 10
 

@@ -180,7 +180,7 @@ def test_a_plan_changes_nothing(assignments: Assignments, store: ShardStore) -> 
     planned = assignments.plan(
         assignments.layout.with_fleet(assignments.layout.fleet.replace(shard.slot_indexes[0], "new"))
     )
-    assert [tenant.name for tenant in planned.plan.movers] == [b"a"]
+    assert [tenant.name for tenant in planned.plan.moving_tenants] == [b"a"]
     assert planned.expected_version == 1
     assert assignments.assign("a") == shard
     assert len(store.list_layouts(0)) == 1
@@ -192,7 +192,7 @@ def test_a_plan_changes_nothing(assignments: Assignments, store: ShardStore) -> 
 def test_a_first_layout_moves_nobody(empty: Assignments, store: ShardStore, clock: FakeClock) -> None:
     store.assign([b"a", b"b"], 25)
     planned = empty.plan(first_layout())
-    assert (planned.expected_version, planned.plan.tenants, planned.plan.movers) == (0, 2, [])
+    assert (planned.expected_version, planned.plan.tenants, planned.plan.moving_tenants) == (0, 2, [])
     version = empty.apply(planned)
     assert (version.number, version.at, empty.current) == (1, clock.wall(), version)
 
@@ -461,9 +461,9 @@ def test_what_is_forgotten_is_no_longer_remembered(
     clock.advance(100)
     now = assignments.find("a")
     assert other.find("a") == now
-    assert assignments.forget(250) == 1
+    assert assignments.delete_old_layouts(250) == 1
     assert len(assignments.find_previous("a", 1e9)) == 2
-    assert assignments.forget(0) == 2
+    assert assignments.delete_old_layouts(0) == 2
     assert assignments.find_previous("a", 1e9) == []
     assert assignments.find("a") == now
     assert Assignments(store, clock=clock).current.number == 4, "what holds is never forgotten"
@@ -471,7 +471,7 @@ def test_what_is_forgotten_is_no_longer_remembered(
     clock.advance(NOTICE)
     assert "newer" in assignments.find("a").workers
     with pytest.raises(InvalidValue, match="a lookback of -1 s: expected 0 or more"):
-        assignments.forget(-1)
+        assignments.delete_old_layouts(-1)
 
 
 def test_who_forgets_looks_first(assignments: Assignments, other: Assignments, clock: FakeClock) -> None:
@@ -479,7 +479,7 @@ def test_who_forgets_looks_first(assignments: Assignments, other: Assignments, c
     shard = other.assign("a")
     replaced(assignments, "a", "new")
     clock.advance(NOTICE / 2)
-    assert other.forget(0) == 1
+    assert other.delete_old_layouts(0) == 1
     assert other.find("a") == assignments.find("a") != shard
 
 
@@ -511,7 +511,7 @@ def test_a_poison_tenant_is_found_isolated_and_found_again(assignments: Assignme
     names = [f"t{number}" for number in range(25)]
     assignments.assign_many(names)
     first, *_ = assignments.find_suspects(assignments.find("t7").workers)
-    assert (first.tenant, first.score, first.is_in_minimal_set) == (b"t7", 1.0, True)
+    assert (first.tenant, first.score, first.is_likely) == (b"t7", 1.0, True)
     alone = assignments.isolate(first.tenant)
     assert [suspect.tenant for suspect in assignments.find_suspects(alone.workers)] == [b"t7"]
     assert len(assignments.find_suspects(["az0-0", "az1-0"], limit=2)) == 2
@@ -600,12 +600,12 @@ def test_any_changes_keep_each_tenant_where_the_plans_say(steps: list[str]) -> N
             case "double":
                 planned = one.plan(one.layout.double([next(fresh) for _ in one.layout.fleet.slots]))
                 if len(planned.layout.fleet) < 200:
-                    assert planned.plan.movers == []
+                    assert planned.plan.moving_tenants == []
                     one.apply(planned)
             case "wait":
                 clock.advance(10)
             case "forget":
-                one.forget(5)
+                one.delete_old_layouts(5)
         assert {name: one.find(name).workers for name in names} == expected
     clock.advance(NOTICE)
     for one in both:

@@ -42,7 +42,7 @@ def lattice(zones: int, versions: int, each: int) -> Fleet:
 
 def relieved(before: Fleet, *indexes: int) -> Fleet:
     for number, index in enumerate(indexes):
-        before = before.relieve(before.slots[index].worker, f"more-{number}", weight=1.0 + number)
+        before = before.share_slot(before.slots[index].worker, f"more-{number}", weight=1.0 + number)
     return before
 
 

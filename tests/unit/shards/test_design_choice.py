@@ -78,7 +78,7 @@ def test_the_first_slots_alone_decide() -> None:
 
 
 def test_workers_that_relieve_others_are_in_no_design() -> None:
-    design, cells = choose_design(fleet(4, 4, 4).relieve("az0-0", "more").relieve("az0-1", "other"), 14, 3, 1)
+    design, cells = choose_design(fleet(4, 4, 4).share_slot("az0-0", "more").share_slot("az0-1", "other"), 14, 3, 1)
     assert design.workers == 12
     assert {index for cell in cells for index in cell} == set(range(12))
 

@@ -405,7 +405,7 @@ def test_a_worker_that_relieves_another_takes_over_some_of_its_tenants_and_nobod
 ) -> None:
     before = DesignedSharding(whole, size, overlap, key=KEY)
     worker = before.shard(0).workers[0]
-    after = DesignedSharding(whole.relieve(worker, "more"), size, overlap, key=KEY)
+    after = DesignedSharding(whole.share_slot(worker, "more"), size, overlap, key=KEY)
     assert (after.capacity, after.spare_slots) == (before.capacity, before.spare_slots)
     concerned = {tenant for tenant in range(before.capacity) if worker in before.shard(tenant).workers}
     found = moves(before, after)
@@ -423,7 +423,7 @@ def test_a_worker_that_relieves_another_takes_over_some_of_its_tenants_and_nobod
 def test_it_takes_over_as_many_as_it_weighs(weight: float | None, share: float) -> None:
     whole = fleet(64)
     before = DesignedSharding(whole, 4, 2, key=KEY)
-    after = DesignedSharding(whole.relieve("w7", "more", weight=weight), 4, 2, key=KEY)
+    after = DesignedSharding(whole.share_slot("w7", "more", weight=weight), 4, 2, key=KEY)
     concerned = [tenant for tenant in range(10_000) if 7 in before.slot_indexes(tenant)]
     moved = sum(64 in after.slot_indexes(tenant) for tenant in concerned)
     assert moved / len(concerned) == pytest.approx(share, abs=0.05)
@@ -434,8 +434,8 @@ def test_with_workers_relieved_no_two_share_more_than_before(whole: Fleet, size:
     """Several for one worker, and one for others: all pairs of all tenants."""
     before = DesignedSharding(whole, size, overlap, key=KEY)
     one, other = before.shard(0).workers[0], before.shard(1).workers[-1]
-    more = whole.relieve(one, "more-1").relieve(one, "more-2", weight=3.0).relieve("more-1", "more-3")
-    after = DesignedSharding(more.relieve(other, "more-4") if other != one else more, size, overlap, key=KEY)
+    more = whole.share_slot(one, "more-1").share_slot(one, "more-2", weight=3.0).share_slot("more-1", "more-3")
+    after = DesignedSharding(more.share_slot(other, "more-4") if other != one else more, size, overlap, key=KEY)
     assert not shares_too_much(after)
     shards = [after.shard(tenant) for tenant in range(min(after.capacity, 600))]
     assert most_shared(shards[:200]) <= overlap, "counted in another way"
@@ -446,9 +446,9 @@ def test_with_workers_relieved_no_two_share_more_than_before(whole: Fleet, size:
 
 
 def test_one_more_that_relieves_moves_nobody_from_one_old_worker_to_another() -> None:
-    whole = fleet(32).relieve("w3", "more-1")
+    whole = fleet(32).share_slot("w3", "more-1")
     before = DesignedSharding(whole, 4, 2, key=KEY)
-    after = DesignedSharding(whole.relieve("w3", "more-2"), 4, 2, key=KEY)
+    after = DesignedSharding(whole.share_slot("w3", "more-2"), 4, 2, key=KEY)
     found = moves(before, after)
     assert found
     assert all(gained == {"more-2"} and lost < {"w3", "more-1"} for lost, gained in found.values())
@@ -456,10 +456,10 @@ def test_one_more_that_relieves_moves_nobody_from_one_old_worker_to_another() ->
 
 def test_a_worker_that_relieved_another_and_is_drained_gives_its_tenants_back() -> None:
     before = DesignedSharding(fleet(32), 4, 2, key=KEY)
-    relieved = before.fleet.relieve("w3", "more")
+    relieved = before.fleet.share_slot("w3", "more")
     after = DesignedSharding(relieved.drain("more"), 4, 2, key=KEY)
     assert moves(before, after) == {}
-    three = relieved.relieve("w3", "other")
+    three = relieved.share_slot("w3", "other")
     found = moves(DesignedSharding(three, 4, 2, key=KEY), DesignedSharding(three.drain("more"), 4, 2, key=KEY))
     assert {frozenset(lost) for lost, _ in found.values()} == {frozenset({"more"})}, "those of others stay with them"
     assert {worker for _, gained in found.values() for worker in gained} == {"w3", "other"}
@@ -467,7 +467,7 @@ def test_a_worker_that_relieved_another_and_is_drained_gives_its_tenants_back() 
 
 def test_a_relieved_worker_that_is_drained_leaves_all_of_its_tenants_to_the_other() -> None:
     before = DesignedSharding(fleet(32), 4, 2, key=KEY)
-    relieved = before.fleet.relieve("w3", "more")
+    relieved = before.fleet.share_slot("w3", "more")
     concerned = {tenant for tenant in range(before.capacity) if "w3" in before.shard(tenant).workers}
     found = moves(before, DesignedSharding(relieved.drain("w3"), 4, 2, key=KEY))
     assert set(found) == concerned
@@ -477,7 +477,7 @@ def test_a_relieved_worker_that_is_drained_leaves_all_of_its_tenants_to_the_othe
 
 
 def test_replacing_a_relieved_worker_moves_only_those_who_had_it() -> None:
-    whole = fleet(32).relieve("w3", "more")
+    whole = fleet(32).share_slot("w3", "more")
     before = DesignedSharding(whole, 4, 2, key=KEY)
     after = DesignedSharding(whole.replace(3, "new"), 4, 2, key=KEY)
     assert all(change == ({"w3"}, {"new"}) for change in moves(before, after).values())
@@ -489,7 +489,7 @@ def test_one_worker_more_for_a_large_fleet_moves_few(tenants: int) -> None:
     """Four of 2048: a fifth of a per cent have the worker, and half of them move."""
     whole = fleet(2048)
     before = DesignedSharding(whole, 4, 2, key=KEY)
-    after = DesignedSharding(whole.relieve("w77", "more"), 4, 2, key=KEY)
+    after = DesignedSharding(whole.share_slot("w77", "more"), 4, 2, key=KEY)
     moved = 0
     for tenant in range(tenants):
         old, new = before.slot_indexes(tenant), after.slot_indexes(tenant)
@@ -506,7 +506,7 @@ def test_one_worker_more_for_a_large_fleet_moves_few(tenants: int) -> None:
 def test_a_spare_worker_in_the_slot_of_another_moves_few(tenants: int) -> None:
     whole = fleet(2048).add(Slot(worker="spare"))
     before = DesignedSharding(whole, 4, 2, key=KEY, design_slot_count=2048)
-    after = DesignedSharding(whole.substitute("w77", "spare"), 4, 2, key=KEY, design_slot_count=2048)
+    after = DesignedSharding(whole.replace_with_spare("w77", "spare"), 4, 2, key=KEY, design_slot_count=2048)
     assert [after.fleet.slots[index].worker for index in after.spare_slots] == ["w77"]
     moved = 0
     for tenant in range(tenants):
@@ -593,10 +593,10 @@ def test_a_design_that_is_made_anew_is_the_one_that_was_doubled(
 
 
 def test_whoever_is_relieved_stays_so_when_the_fleet_is_doubled() -> None:
-    before = DesignedSharding(fleet(16).relieve("w3", "more"), 4, 2, key=KEY)
+    before = DesignedSharding(fleet(16).share_slot("w3", "more"), 4, 2, key=KEY)
     after = before.double(new("twin", before))
     assert moves(before, after) == {}
-    assert after.fleet.relief_groups() == {3: [3, 16], 20: [20, 33]}
+    assert after.fleet.slot_sharers() == {3: [3, 16], 20: [20, 33]}
     assert not shares_too_much(after)
     served = {index for tenant in range(after.capacity) for index in after.slot_indexes(tenant)}
     assert served == set(range(34))
@@ -658,7 +658,7 @@ def test_large_shards_that_share_all_but_two_are_made_at_once_and_not_doubled_pa
 
 
 def test_a_design_goes_to_another_process_as_it_is() -> None:
-    whole = fleet(16).double([f"twin-{number}" for number in range(16)]).relieve("w3", "more")
+    whole = fleet(16).double([f"twin-{number}" for number in range(16)]).share_slot("w3", "more")
     sharding = DesignedSharding(whole, 4, 2, key=KEY, design_slot_count=16, doubling_starts=[16])
     twin = pickle.loads(pickle.dumps(sharding))
     assert [twin.shard(tenant) for tenant in range(200)] == [sharding.shard(tenant) for tenant in range(200)]

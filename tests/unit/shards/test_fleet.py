@@ -18,7 +18,7 @@ def workers(fleet: Fleet) -> list[str]:
 
 
 def relieved(fleet: Fleet) -> dict[str, str]:
-    return {slot.worker: slot.relieves for slot in fleet.slots if slot.relieves is not None}
+    return {slot.worker: slot.shares_slot_of for slot in fleet.slots if slot.shares_slot_of is not None}
 
 
 def test_workers_have_slots_in_the_order_they_came() -> None:
@@ -59,7 +59,7 @@ def test_a_worker_is_replaced_in_its_slot() -> None:
 
 
 def test_a_worker_is_replaced_by_its_slot_or_by_its_name() -> None:
-    fleet = Fleet.from_groups(ZONES).relieve("b", "r").drain("b")
+    fleet = Fleet.from_groups(ZONES).share_slot("b", "r").drain("b")
     for index, worker in enumerate("abcdr"):
         assert fleet.replace(worker, "z") == fleet.replace(index, "z")
     assert workers(fleet.replace("b", "z")) == ["a", "z", "c", "d", "r"]
@@ -76,14 +76,14 @@ def test_no_worker_takes_its_own_place_as_a_new_one() -> None:
     with pytest.raises(InvalidValue, match="worker b is in the fleet already"):
         Fleet.from_workers("ab").replace("b", "b")
     with pytest.raises(InvalidValue, match="worker b is in the fleet already"):
-        Fleet.from_workers("ab").relieve("b", "b")
+        Fleet.from_workers("ab").share_slot("b", "b")
 
 
 def test_whoever_relieved_a_worker_that_is_replaced_relieves_the_new_one() -> None:
-    fleet = Fleet.from_workers("ab").relieve("a", "r").replace(0, "z")
+    fleet = Fleet.from_workers("ab").share_slot("a", "r").replace(0, "z")
     assert workers(fleet) == ["z", "b", "r"]
     assert relieved(fleet) == {"r": "z"}
-    assert relieved(fleet.replace(2, "s")) == {"s": "z"}, "and one that relieves is replaced as others are"
+    assert relieved(fleet.replace(2, "s")) == {"s": "z"}, "and one that shares_slot_of is replaced as others are"
 
 
 def test_a_fleet_is_doubled_group_by_group() -> None:
@@ -95,10 +95,10 @@ def test_a_fleet_is_doubled_group_by_group() -> None:
 
 def test_twins_are_as_the_workers_they_double_but_new() -> None:
     before = Fleet(slots=(Slot(worker="a", weight=2.0, host="m-1"), Slot(worker="b")))
-    fleet = before.relieve("a", "r", weight=3.0).drain("a").double(["c", "d", "s"])
+    fleet = before.share_slot("a", "r", weight=3.0).drain("a").double(["c", "d", "s"])
     assert fleet.slots[3] == Slot(worker="c", weight=2.0), "on a machine of its own, and not drained"
-    assert fleet.slots[5] == Slot(worker="s", weight=3.0, relieves="c"), "a twin relieves the twin"
-    assert fleet.relief_groups() == {0: [0, 2], 3: [3, 5]}
+    assert fleet.slots[5] == Slot(worker="s", weight=3.0, shares_slot_of="c"), "a twin shares_slot_of the twin"
+    assert fleet.slot_sharers() == {0: [0, 2], 3: [3, 5]}
 
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, math.inf, math.nan])
@@ -106,7 +106,7 @@ def test_a_weight_is_a_number_above_nothing(weight: float) -> None:
     with pytest.raises(InvalidValue, match="weight"):
         Slot(worker="a", weight=weight)
     with pytest.raises(InvalidValue, match="weight"):
-        Fleet.from_workers("a").relieve("a", "r", weight=weight)
+        Fleet.from_workers("a").share_slot("a", "r", weight=weight)
 
 
 @pytest.mark.parametrize(
@@ -170,68 +170,80 @@ def test_what_is_said_about_machines_holds_for_every_change() -> None:
     with pytest.raises(InvalidValue, match="both on m-2"):
         fleet.replace(0, "z", host="m-2")
     with pytest.raises(InvalidValue, match="both on m-1"):
-        fleet.relieve("a", "r", host="m-1")
-    assert fleet.relieve("a", "r", host="m-3").slots[2].host == "m-3"
+        fleet.share_slot("a", "r", host="m-1")
+    assert fleet.share_slot("a", "r", host="m-3").slots[2].host == "m-3"
     shared = Fleet(slots=SHARING, shared_host_policy="allow")
-    assert len(shared.relieve("a", "r", host="m-1")) == 4
+    assert len(shared.share_slot("a", "r", host="m-1")) == 4
 
 
 def test_a_worker_is_relieved_by_another_of_its_group() -> None:
-    fleet = Fleet(slots=(Slot(worker="a", group=("az1",), weight=2.0, host="m-1"),)).relieve("a", "r")
-    assert fleet.slots[1] == Slot(worker="r", group=("az1",), weight=2.0, relieves="a")
-    assert fleet.relief_groups() == {0: [0, 1]}
+    fleet = Fleet(slots=(Slot(worker="a", group=("az1",), weight=2.0, host="m-1"),)).share_slot("a", "r")
+    assert fleet.slots[1] == Slot(worker="r", group=("az1",), weight=2.0, shares_slot_of="a")
+    assert fleet.slot_sharers() == {0: [0, 1]}
     assert fleet.indexes_by_group() == {("az1",): [0]}, "it has no slot of its own"
-    assert fleet.relieve("a", "s", weight=0.5).slots[2].weight == 0.5
-    assert fleet.drain("a").relieve("a", "s").slots[2] == Slot(worker="s", group=("az1",), weight=2.0, relieves="a"), (
-        "the new one is not drained"
-    )
+    assert fleet.share_slot("a", "s", weight=0.5).slots[2].weight == 0.5
+    assert fleet.drain("a").share_slot("a", "s").slots[2] == Slot(
+        worker="s", group=("az1",), weight=2.0, shares_slot_of="a"
+    ), "the new one is not drained"
 
 
 def test_who_relieves_one_that_relieves_relieves_the_first() -> None:
-    fleet = Fleet.from_workers("ab").relieve("a", "r").relieve("r", "s")
+    fleet = Fleet.from_workers("ab").share_slot("a", "r").share_slot("r", "s")
     assert relieved(fleet) == {"r": "a", "s": "a"}
-    assert fleet.relief_groups() == {0: [0, 2, 3]}
+    assert fleet.slot_sharers() == {0: [0, 2, 3]}
 
 
 def test_a_fleet_that_nobody_is_relieved_in_has_no_reliefs() -> None:
-    assert Fleet.from_workers("ab").relief_groups() == {}
+    assert Fleet.from_workers("ab").slot_sharers() == {}
 
 
 @pytest.mark.parametrize(
     ("slot", "message"),
     [
-        (Slot(worker="r", relieves="z", group=("az1",)), "r relieves z: expected another worker that has its own slot"),
-        (Slot(worker="r", relieves="", group=("az1",)), "r relieves : expected another worker that has its own slot"),
-        (Slot(worker="r", relieves="r", group=("az1",)), "r relieves r: expected another worker that has its own slot"),
-        (Slot(worker="r", relieves="q", group=("az1",)), "r relieves q: expected another worker that has its own slot"),
-        (Slot(worker="r", relieves="c", group=("az1",)), "r relieves c in another group"),
+        (
+            Slot(worker="r", shares_slot_of="z", group=("az1",)),
+            "r shares_slot_of z: expected another worker that has its own slot",
+        ),
+        (
+            Slot(worker="r", shares_slot_of="", group=("az1",)),
+            "r shares_slot_of : expected another worker that has its own slot",
+        ),
+        (
+            Slot(worker="r", shares_slot_of="r", group=("az1",)),
+            "r shares_slot_of r: expected another worker that has its own slot",
+        ),
+        (
+            Slot(worker="r", shares_slot_of="q", group=("az1",)),
+            "r shares_slot_of q: expected another worker that has its own slot",
+        ),
+        (Slot(worker="r", shares_slot_of="c", group=("az1",)), "r shares_slot_of c in another group"),
     ],
 )
 def test_only_a_worker_of_the_same_group_with_a_slot_is_relieved(slot: Slot, message: str) -> None:
-    fleet = Fleet.from_groups(ZONES).relieve("a", "q")
+    fleet = Fleet.from_groups(ZONES).share_slot("a", "q")
     with pytest.raises(InvalidValue, match=message):
         fleet.add(slot)
 
 
 def test_one_that_comes_later_may_be_relieved() -> None:
     """As after a substitution, which puts a worker into a slot further back."""
-    fleet = Fleet(slots=(Slot(worker="r", relieves="a"), Slot(worker="a")))
-    assert fleet.relief_groups() == {1: [1, 0]}
-    spare = Fleet.from_workers("abcd").relieve("d", "r")
-    assert spare.substitute("a", "d").relief_groups() == {0: [0, 4]}
+    fleet = Fleet(slots=(Slot(worker="r", shares_slot_of="a"), Slot(worker="a")))
+    assert fleet.slot_sharers() == {1: [1, 0]}
+    spare = Fleet.from_workers("abcd").share_slot("d", "r")
+    assert spare.replace_with_spare("a", "d").slot_sharers() == {0: [0, 4]}
 
 
 def test_somebody_unknown_is_not_relieved() -> None:
     with pytest.raises(NotFound, match="no worker z"):
-        Fleet.from_workers("ab").relieve("z", "r")
+        Fleet.from_workers("ab").share_slot("z", "r")
     with pytest.raises(InvalidValue, match=ALREADY):
-        Fleet.from_workers("ab").relieve("a", "b")
+        Fleet.from_workers("ab").share_slot("a", "b")
 
 
 def test_a_spare_worker_gets_the_slot_of_another_which_is_drained() -> None:
     fleet = Fleet(
         slots=(Slot(worker="a", host="m-1"), Slot(worker="b"), Slot(worker="spare", weight=2.0, host="m-2"))
-    ).substitute("a", "spare")
+    ).replace_with_spare("a", "spare")
     assert fleet.slots == (
         Slot(worker="spare", weight=2.0, host="m-2"),
         Slot(worker="b"),
@@ -241,32 +253,32 @@ def test_a_spare_worker_gets_the_slot_of_another_which_is_drained() -> None:
 
 
 def test_whoever_relieved_a_worker_that_is_substituted_relieves_the_spare() -> None:
-    fleet = Fleet.from_workers(["a", "b", "spare"]).relieve("a", "r").substitute("a", "spare")
+    fleet = Fleet.from_workers(["a", "b", "spare"]).share_slot("a", "r").replace_with_spare("a", "spare")
     assert workers(fleet) == ["spare", "b", "a", "r"]
     assert relieved(fleet) == {"r": "spare"}
 
 
 def test_only_a_worker_of_the_same_group_with_its_own_slot_is_a_substitute() -> None:
-    fleet = Fleet.from_groups(ZONES).relieve("a", "r").relieve("b", "s")
+    fleet = Fleet.from_groups(ZONES).share_slot("a", "r").share_slot("b", "s")
     with pytest.raises(InvalidValue, match="c in the slot of a: expected a worker of the same group"):
-        fleet.substitute("a", "c")
+        fleet.replace_with_spare("a", "c")
     with pytest.raises(InvalidValue, match=r"r in the slot of b: expected .* with its own slot"):
-        fleet.substitute("b", "r")
+        fleet.replace_with_spare("b", "r")
     with pytest.raises(InvalidValue, match="s in the slot of r"):
-        fleet.substitute("r", "s")
+        fleet.replace_with_spare("r", "s")
     for one, other in (("z", "a"), ("a", "z")):
         with pytest.raises(NotFound, match="no worker z"):
-            fleet.substitute(one, other)
+            fleet.replace_with_spare(one, other)
 
 
 def test_a_worker_is_no_substitute_for_itself() -> None:
     with pytest.raises(InvalidValue, match="expected"):
-        Fleet.from_workers("ab").substitute("a", "a")
+        Fleet.from_workers("ab").replace_with_spare("a", "a")
 
 
 def test_a_drained_worker_is_no_substitute() -> None:
     with pytest.raises(InvalidValue, match="w1 in the slot of w0: it is drained"):
-        Fleet.from_workers(["w0", "w1"]).drain("w1").substitute("w0", "w1")
+        Fleet.from_workers(["w0", "w1"]).drain("w1").replace_with_spare("w0", "w1")
 
 
 def test_machines_with_several_workers_are_told_with_all_of_them() -> None:

@@ -272,7 +272,7 @@ def test_a_combination_without_workers_is_the_one_that_is_missed() -> None:
 def test_a_worker_that_relieves_another_is_one_more() -> None:
     """Shards from names need no slots: it wins some tenants from everybody in its group."""
     before = fleet(4, 4)
-    one, other = HashedSharding(before, 2, key=KEY), HashedSharding(before.relieve("az0-0", "more"), 2, key=KEY)
+    one, other = HashedSharding(before, 2, key=KEY), HashedSharding(before.share_slot("az0-0", "more"), 2, key=KEY)
     moved = [names(one.shard(str(tenant))) - names(other.shard(str(tenant))) for tenant in range(500)]
     assert set().union(*moved) == {f"az0-{number}" for number in range(4)}
     assert sum(map(bool, moved)) / 500 == pytest.approx(1 / 5, abs=0.06)

@@ -56,7 +56,7 @@ def test_a_first_layout_is_made_of_the_whole_fleet() -> None:
 def test_workers_that_are_added_are_spare_and_move_nobody() -> None:
     found = layout()
     assert found.spare_slots == [15, 16, 17, 18, 19, 20]
-    assert plan(Layout.create(zones(5, 5, 5), 3, 1, key=KEY), found, everybody(found)).movers == []
+    assert plan(Layout.create(zones(5, 5, 5), 3, 1, key=KEY), found, everybody(found)).moving_tenants == []
 
 
 def test_the_key_is_not_shown() -> None:
@@ -66,11 +66,11 @@ def test_the_key_is_not_shown() -> None:
 def test_doubling_moves_nobody_and_gives_more_shards() -> None:
     before = layout().isolate(b"tenant-3")
     after = before.double([f"new-{number}" for number in range(len(before.fleet))])
-    assert plan(before, after, everybody(before)).movers == []
+    assert plan(before, after, everybody(before)).moving_tenants == []
     assert after.capacity == 100
     assert after.is_isolated(b"tenant-3")
     again = after.double([f"newer-{number}" for number in range(len(after.fleet))])
-    assert plan(after, again, everybody(after)).movers == []
+    assert plan(after, again, everybody(after)).moving_tenants == []
     assert again.doubling_starts == (21, 42)
     with pytest.raises(InvalidValue, match="cannot be doubled in place"):
         Layout.create(zones(5, 5, 5), 3, 2, key=KEY).double([f"new-{number}" for number in range(15)])
@@ -83,7 +83,7 @@ def test_an_isolated_tenant_has_workers_of_its_own_and_nobody_else_moves() -> No
     before = layout()
     after = before.isolate(b"tenant-3")
     moves = plan(before, after, everybody(before))
-    assert [tenant.number for tenant in moves.movers] == [3]
+    assert [tenant.number for tenant in moves.moving_tenants] == [3]
     assert moves.tenants_by_workers_changed == (24, 0, 0, 1)
     mine = workers(after, everybody(after)[3])
     assert after.is_isolated(b"tenant-3")
@@ -129,7 +129,7 @@ def test_drained_workers_are_nobodys() -> None:
 
 def test_workers_that_relieve_others_are_not_spare() -> None:
     before = layout()
-    before = before.with_fleet(before.fleet.relieve("az0-0", "az0-more"))
+    before = before.with_fleet(before.fleet.share_slot("az0-0", "az0-more"))
     assert len(before.spare_slots) == 6
     with pytest.raises(CapacityExhausted, match="6 spare workers"):
         before.isolate(b"a", 7)
@@ -156,8 +156,8 @@ def test_who_is_isolated_already_is_released_first() -> None:
 def test_a_tenant_that_is_released_is_back_where_it_was_and_nobody_else_moves() -> None:
     before = layout().isolate(b"tenant-3").isolate(b"tenant-7")
     after = before.release(b"tenant-3")
-    assert [tenant.number for tenant in plan(before, after, everybody(before)).movers] == [3]
-    assert [tenant.number for tenant in plan(layout(), after, everybody(before)).movers] == [7]
+    assert [tenant.number for tenant in plan(before, after, everybody(before)).moving_tenants] == [3]
+    assert [tenant.number for tenant in plan(layout(), after, everybody(before)).moving_tenants] == [7]
     assert after.release(b"tenant-7") == layout()
     with pytest.raises(NotFound, match="tenant tenant-3 is not isolated"):
         after.release(b"tenant-3")
@@ -166,7 +166,7 @@ def test_a_tenant_that_is_released_is_back_where_it_was_and_nobody_else_moves() 
 def test_what_an_isolated_tenant_has_is_replaced_as_elsewhere() -> None:
     before = layout().isolate(b"tenant-3")
     after = before.with_fleet(before.fleet.replace(before.shard(everybody(before)[3]).slot_indexes[0], "new"))
-    assert [tenant.number for tenant in plan(before, after, everybody(before)).movers] == [3]
+    assert [tenant.number for tenant in plan(before, after, everybody(before)).moving_tenants] == [3]
     assert "new" in workers(after, everybody(after)[3])
 
 
@@ -211,7 +211,7 @@ def test_whatever_is_isolated_and_released_only_those_move(steps: list[tuple[byt
         except (CapacityExhausted, Conflict, NotFound):
             continue
         everyone = [*everybody(found), NumberedTenant(b"b", 0)]
-        moved = plan(found, after, everyone).movers
+        moved = plan(found, after, everyone).moving_tenants
         assert moved == [tenant for tenant in everyone if tenant.name == name]
         found = after
         seen = [index for _, indexes in found.isolated for index in indexes]
@@ -252,7 +252,7 @@ def layouts(draw: st.DrawFn) -> Layout:
     more += [Slot(worker=next(pool), group=cells[-1]) for _ in range(3)]
     found = found.with_fleet(found.fleet.add(*more))
     if draw(st.booleans()):
-        found = found.with_fleet(found.fleet.relieve(slots[0].worker, next(pool)))
+        found = found.with_fleet(found.fleet.share_slot(slots[0].worker, next(pool)))
     if draw(st.booleans()):
         try:
             found = found.double([f"{worker} twin" for worker in (slot.worker for slot in found.fleet.slots)])
@@ -294,7 +294,7 @@ def test_the_text_is_json_with_what_is_not_the_default() -> None:
     found = Layout.create(Fleet.from_workers("abcd"), 2, 1, key=b"\xff").to_json()
     assert msgspec.json.decode(found) == {
         "slots": [
-            {"worker": worker, "group": [], "weight": 1.0, "host": None, "is_drained": False, "relieves": None}
+            {"worker": worker, "group": [], "weight": 1.0, "host": None, "is_drained": False, "shares_slot_of": None}
             for worker in "abcd"
         ],
         "size": 2,
@@ -326,7 +326,7 @@ def test_what_a_later_release_may_add_is_not_in_the_way() -> None:
         written(slots=...),
         written(slots=[]),
         written(slots=[{"worker": "a", "weight": -1.0}]),
-        written(slots=[{"worker": "a", "relieves": "a"}]),
+        written(slots=[{"worker": "a", "shares_slot_of": "a"}]),
         written(size=...),
         written(size=0),
         written(size="3"),
@@ -376,13 +376,13 @@ def test_new_shards_of_all_workers_take_in_spare_and_relieving_ones_and_leave_ou
     fleet = Fleet.from_workers(f"w{number}" for number in range(16))
     old = replace(Layout.create(fleet, 4, 2, key=KEY), version=3)
     grown = old.with_fleet(
-        fleet.add(*(Slot(worker=f"s{number}") for number in range(15))).relieve("w1", "r").drain("w0")
+        fleet.add(*(Slot(worker=f"s{number}") for number in range(15))).share_slot("w1", "r").drain("w0")
     )
     new = grown.redesign(3, 1)
     assert (len(new.fleet), new.design_slot_count, new.size, new.overlap, new.version) == (31, 31, 3, 1, 3)
     assert new.key == old.key
     assert "w0" not in {slot.worker for slot in new.fleet.slots}
-    assert all(slot.relieves is None for slot in new.fleet.slots)
+    assert all(slot.shares_slot_of is None for slot in new.fleet.slots)
 
 
 def test_new_shards_are_not_made_of_the_workers_of_an_isolated_tenant() -> None:
@@ -396,8 +396,8 @@ def test_slots_without_a_worker_are_those_that_are_drained_and_not_relieved() ->
     fleet = Fleet.from_workers(f"w{number}" for number in range(20))
     layout = Layout(fleet=fleet.drain("w3").drain("w17"), size=4, overlap=2, key=KEY, design_slot_count=16)
     assert layout.empty_slots == [3], "a spare one is in nobody's shard"
-    assert layout.with_fleet(layout.fleet.relieve("w3", "r")).empty_slots == []
-    assert layout.with_fleet(layout.fleet.relieve("w3", "r").drain("r")).empty_slots == [3]
+    assert layout.with_fleet(layout.fleet.share_slot("w3", "r")).empty_slots == []
+    assert layout.with_fleet(layout.fleet.share_slot("w3", "r").drain("r")).empty_slots == [3]
 
 
 def test_with_slots_that_are_empty_fewer_bad_tenants_are_survived() -> None:
@@ -469,8 +469,8 @@ def test_a_new_worker_of_the_same_group_takes_the_slot_of_one_that_is_gone() -> 
     assert worker_names(new) == [("az1-new" if name == "az1-2" else name) for name in worker_names(old)]
     assert drained(new) == []
     change = moved(old, new)
-    assert list(change.movers) == having(old, "az1-2")
-    assert len(change.movers) == 5
+    assert list(change.moving_tenants) == having(old, "az1-2")
+    assert len(change.moving_tenants) == 5
     assert {(move.leaves, move.joins) for move in change.moves()} == {(("az1-2",), ("az1-new",))}
 
 
@@ -481,7 +481,7 @@ def test_a_spare_worker_of_the_same_group_takes_it_where_there_is_no_new_one() -
     assert worker_names(new) == [swapped.get(name, name) for name in worker_names(old)] + ["az0-new"]
     assert drained(new) == ["az1-2"]
     change = moved(old, new)
-    assert list(change.movers) == having(old, "az1-2")
+    assert list(change.moving_tenants) == having(old, "az1-2")
     assert {(move.leaves, move.joins) for move in change.moves()} == {(("az1-2",), ("az1-s",))}
     assert [new.fleet.slots[index].worker for index in new.spare_slots] == ["az0-s", "az1-2", "az0-new"]
 
@@ -492,7 +492,7 @@ def test_where_there_is_neither_the_slot_stays_empty_and_nobody_moves() -> None:
     assert worker_names(new) == [*worker_names(old), "az0-new"]
     assert drained(new) == ["az1-2"]
     change = moved(old, new)
-    assert (list(change.movers), change.degraded) == ([], 5)
+    assert (list(change.moving_tenants), change.degraded) == ([], 5)
 
 
 def test_slots_with_tenants_get_the_new_workers_before_spare_ones_do() -> None:
@@ -533,7 +533,7 @@ def test_workers_that_no_slot_needs_are_spare_also_in_a_new_zone() -> None:
     old = layout_with()
     new = adapt_layout(old, fleet_of([*FIRST, "az1-new", "az9-new"]))
     assert [new.fleet.slots[index].worker for index in new.spare_slots] == ["az1-new", "az9-new"]
-    assert list(moved(old, new).movers) == []
+    assert list(moved(old, new).moving_tenants) == []
 
 
 @pytest.mark.parametrize(
@@ -597,22 +597,22 @@ def test_a_worker_that_comes_back_has_its_slot_again() -> None:
 
 def test_a_worker_that_relieves_another_is_replaced_by_new_ones_alone() -> None:
     old = layout_with("az1-s")
-    old = old.with_fleet(old.fleet.relieve("az1-2", "az1-help"))
+    old = old.with_fleet(old.fleet.share_slot("az1-2", "az1-help"))
     left = [name for name in worker_names(old) if name != "az1-help"]
     new = adapt_layout(old, fleet_of(left))
     assert drained(new) == ["az1-help"]
-    assert list(moved(old, new).movers) == having(old, "az1-help"), "whom it relieved has them again"
+    assert list(moved(old, new).moving_tenants) == having(old, "az1-help"), "whom it relieved has them again"
     new = adapt_layout(old, fleet_of([*left, "az1-new"]))
-    assert (new.fleet.slots[-1].worker, new.fleet.slots[-1].relieves) == ("az1-new", "az1-2")
+    assert (new.fleet.slots[-1].worker, new.fleet.slots[-1].shares_slot_of) == ("az1-new", "az1-2")
     assert drained(new) == []
 
 
 def test_whoever_relieved_one_that_is_gone_relieves_the_one_in_its_place() -> None:
     old = layout_with("az1-s")
-    old = old.with_fleet(old.fleet.relieve("az1-2", "az1-help"))
+    old = old.with_fleet(old.fleet.share_slot("az1-2", "az1-help"))
     new = adapt_layout(old, fleet_of([name for name in worker_names(old) if name != "az1-2"]))
     assert new.fleet.slots[7].worker == "az1-s"
-    assert new.fleet.slots[-1].relieves == "az1-s"
+    assert new.fleet.slots[-1].shares_slot_of == "az1-s"
     assert {worker for tenant in having(old, "az1-2") for worker in new.shard(tenant).workers} >= {"az1-s"}
 
 
@@ -624,7 +624,7 @@ def test_a_tenant_on_workers_of_its_own_gets_another_of_them() -> None:
     assert adapt_layout(old, fleet_of(left)).shard(mine).workers == ("az0-s", "az1-t")
     new = adapt_layout(old, fleet_of([*left, "az1-new"]))
     assert new.shard(mine).workers == ("az0-s", "az1-new")
-    assert list(moved(old, new).movers) == [mine]
+    assert list(moved(old, new).moving_tenants) == [mine]
 
 
 CHANGES = st.tuples(
@@ -662,7 +662,7 @@ def test_as_many_slots_are_filled_as_can_be_and_nobody_else_moves(
         lost = [name for name in FIRST if name in gone and name.startswith(zone)]
         helpers = new_zones.count(zone) + sum(name.startswith(zone) for name in spare if name not in gone)
         assert sum(name.startswith(zone) for name in replaced) == min(len(lost), helpers)
-    movers = moved(old, found)
+    moving_tenants = moved(old, found)
     expected = [tenant for tenant in everybody(old) if replaced & {*old.shard(tenant).workers}]
-    assert list(movers.movers) == expected
-    assert all({*move.leaves} <= gone and {*move.joins} <= {*there} for move in movers.moves())
+    assert list(moving_tenants.moving_tenants) == expected
+    assert all({*move.leaves} <= gone and {*move.joins} <= {*there} for move in moving_tenants.moves())

@@ -50,11 +50,11 @@ def test_who_moves_is_who_gets_another_worker(both: dict[str, tuple[tuple[str, .
     old = Table({tenant: before for tenant, (before, _) in both.items()})
     new = Table({tenant: after for tenant, (_, after) in both.items()})
     found = plan(old, new, both)
-    movers = [tenant for tenant, (before, after) in both.items() if set(before) != set(after)]
-    assert found.movers == movers
+    moving_tenants = [tenant for tenant, (before, after) in both.items() if set(before) != set(after)]
+    assert found.moving_tenants == moving_tenants
     assert found.tenants == len(both)
     assert (found.degraded, found.down) == (0, [])
-    assert found.moving_share == (len(movers) / len(both) if both else 0.0)
+    assert found.moving_share == (len(moving_tenants) / len(both) if both else 0.0)
     changed = [
         max(sum(one not in after for one in before), sum(one not in before for one in after))
         for before, after in both.values()
@@ -63,7 +63,7 @@ def test_who_moves_is_who_gets_another_worker(both: dict[str, tuple[tuple[str, .
         changed.count(number) for number in range(max(changed, default=0) + 1)
     )
     moves = list(found.moves())
-    assert [move.tenant for move in moves] == movers
+    assert [move.tenant for move in moves] == moving_tenants
     for move in moves:
         before, after = map(set, both[move.tenant])
         assert len(move.leaves) == len(set(move.leaves))
@@ -90,7 +90,7 @@ def test_who_has_a_drained_worker_is_said_to_be_short_of_one() -> None:
     assert 0 < len(short) < 140
     assert plan(old, new, range(140)).degraded == len(short)
     assert plan(new, old, range(140)).degraded == 0
-    assert plan(old, new, range(140)).movers == []
+    assert plan(old, new, range(140)).moving_tenants == []
 
 
 def test_who_loses_the_last_worker_that_is_not_drained_is_said_to_be_down() -> None:
@@ -119,9 +119,9 @@ def test_who_moves_to_workers_that_are_drained_is_down_as_well() -> None:
     gone = (Slot(worker="c", is_drained=True), Slot(worker="d", is_drained=True))
     new = Shards({"a": Shard((2, 3), gone), "b": Shard((0, 2), (LIVE[0], gone[0])), "c": Shard((0, 1), LIVE)})
     found = plan(old, new, "abc")
-    assert (found.movers, found.down, found.degraded) == (["a", "b"], ["a"], 2)
+    assert (found.moving_tenants, found.down, found.degraded) == (["a", "b"], ["a"], 2)
     found = plan(new, old, "abc")
-    assert (found.movers, found.down, found.degraded) == (["a", "b"], [], 0)
+    assert (found.moving_tenants, found.down, found.degraded) == (["a", "b"], [], 0)
 
 
 def test_moves_are_worked_out_one_by_one() -> None:
@@ -177,27 +177,27 @@ def test_a_worker_more_or_less_of_2048_moves_at_most_a_quarter_of_a_hundredth(ch
     before = large()
     fleet = before.fleet
     changed = {
-        "relieve": lambda: fleet.relieve("w77", "new"),
-        "substitute": lambda: fleet.substitute("w77", "spare"),
+        "relieve": lambda: fleet.share_slot("w77", "new"),
+        "substitute": lambda: fleet.replace_with_spare("w77", "spare"),
         "replace": lambda: fleet.replace(77, "new"),
-        "relieve and drain": lambda: fleet.relieve("w77", "new").drain("w77"),
+        "relieve and drain": lambda: fleet.share_slot("w77", "new").drain("w77"),
         "add": lambda: fleet.add(Slot(worker="new")),
     }[change]()
     after = with_fleet(before, changed)
     different = moved(before, after, np.arange(tenants, dtype=np.int64))
-    movers = np.flatnonzero(different)
-    assert len(movers) / tenants <= 0.0025
+    moving_tenants = np.flatnonzero(different)
+    assert len(moving_tenants) / tenants <= 0.0025
     assert different.max(initial=0) == (0 if change == "add" else 1)
     having = tenants * 4 // 2048
     least, most = {"add": (0, 0), "relieve": (0.435 * having, 0.563 * having)}.get(change, (having, having + 1))
-    assert least <= len(movers) <= most, "the tenants of one worker; half of them, if it is shared"
+    assert least <= len(moving_tenants) <= most, "the tenants of one worker; half of them, if it is shared"
     # And a plan says the same, of some of them.
     first = tenants // 50
-    some = [*range(first), *map(int, movers[-20:])]
+    some = [*range(first), *map(int, moving_tenants[-20:])]
     found = plan(before, after, some)
-    assert found.movers == [*map(int, movers[movers < first]), *map(int, movers[-20:])]
+    assert found.moving_tenants == [*map(int, moving_tenants[moving_tenants < first]), *map(int, moving_tenants[-20:])]
     assert found.tenants_by_workers_changed == (
-        (len(some),) if change == "add" else (len(some) - len(found.movers), len(found.movers))
+        (len(some),) if change == "add" else (len(some) - len(found.moving_tenants), len(found.moving_tenants))
     )
     for move in found.moves():
         assert move.leaves == ("w77",)
@@ -208,7 +208,7 @@ def test_a_worker_more_or_less_of_2048_moves_at_most_a_quarter_of_a_hundredth(ch
 @MAX_TENANTS
 def test_a_worker_that_relieved_and_is_taken_away_moves_only_its_own(tenants: int) -> None:
     every = np.arange(tenants, dtype=np.int64)
-    before = with_fleet(large(), large().fleet.relieve("w77", "new"))
+    before = with_fleet(large(), large().fleet.share_slot("w77", "new"))
     after = with_fleet(before, before.fleet.drain("new"))
     different = moved(before, after, every)
     assert 0 < np.count_nonzero(different) / tenants <= 0.0012
@@ -224,7 +224,7 @@ def test_doubling_2048_moves_nobody(tenants: int) -> None:
     assert not moved(before, after, every).any()
     assert not moved(before, after, before.capacity - 1 - every).any()
     found = plan(before, after, range(5000))
-    assert (found.movers, found.moving_share, found.tenants_by_workers_changed) == ([], 0.0, (5000,))
+    assert (found.moving_tenants, found.moving_share, found.tenants_by_workers_changed) == ([], 0.0, (5000,))
 
 
 def layout(size: int) -> Layout:
@@ -239,7 +239,7 @@ def named(tenants: int) -> Iterator[NumberedTenant]:
 def test_another_size_moves_everybody_and_says_so() -> None:
     found = plan(layout(4), layout(3), named(600))
     assert found.moving_share == 1.0
-    assert found.movers == list(named(600))
+    assert found.moving_tenants == list(named(600))
     assert found.tenants_by_workers_changed[0] == 0
     assert sum(found.tenants_by_workers_changed) == 600
     assert max(map(len, (move.leaves for move in found.moves()))) == len(found.tenants_by_workers_changed) - 1 == 4

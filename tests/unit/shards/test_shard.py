@@ -117,7 +117,7 @@ def test_a_drained_worker_is_in_no_shard_within() -> None:
 def test_workers_that_relieve_others_or_share_a_machine_are_divided_as_well() -> None:
     slots = tuple(Slot(worker=f"w{number}", host=f"m-{number % 8}") for number in range(16))
     before = Fleet(slots=slots, shared_host_policy="allow")
-    relief = [before.relieve(f"w{number}", f"r{number}", weight=1000.0) for number in range(4)]
+    relief = [before.share_slot(f"w{number}", f"r{number}", weight=1000.0) for number in range(4)]
     for each in relief:
         sharding = DesignedSharding(each, 4, 2, key=KEY)
         for tenant in range(sharding.capacity):

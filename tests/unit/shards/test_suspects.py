@@ -32,17 +32,17 @@ def workers_of(*tenants: int) -> set[str]:
 
 
 def needed(found: list[Suspect[int]]) -> set[int]:
-    return {suspect.tenant for suspect in found if suspect.is_in_minimal_set}
+    return {suspect.tenant for suspect in found if suspect.is_likely}
 
 
 @pytest.mark.no_cover
 @given(st.integers(0, TENANTS - 1))
 def test_one_poison_tenant_is_first_and_alone_needed(poison: int) -> None:
     first, *others = find_suspects(workers_of(poison), assigned())
-    assert first == Suspect(poison, tuple(sorted(workers_of(poison))), (), 1.0, is_in_minimal_set=True)
+    assert first == Suspect(poison, tuple(sorted(workers_of(poison))), (), 1.0, is_likely=True)
     assert len(others) == 9
     for other in others:
-        assert not other.is_in_minimal_set
+        assert not other.is_likely
         assert other.score <= 2 / 6, "two of four workers shared at the most"
         assert set(other.failing) == workers_of(other.tenant) & workers_of(poison)
         assert set(other.healthy) == workers_of(other.tenant) - workers_of(poison)
@@ -54,7 +54,7 @@ def test_of_several_at_once_all_are_listed_and_those_needed_explain_everything(p
     failing = workers_of(*poison)
     found = find_suspects(failing, assigned(), limit=200)
     assert set(poison) <= {suspect.tenant for suspect in found if not suspect.healthy}
-    chosen = [suspect for suspect in found if suspect.is_in_minimal_set]
+    chosen = [suspect for suspect in found if suspect.is_likely]
     assert found[: len(chosen)] == chosen, "those who are needed come first"
     assert {worker for suspect in chosen for worker in suspect.failing} == failing
     left = set(failing)
@@ -82,7 +82,7 @@ def test_two_or_three_at_once_are_nearly_always_among_those_who_are_needed(wante
 
 def test_no_more_are_needed_than_would_do() -> None:
     shards = [("c", "1256"), ("e", "1537"), ("f", "2648"), ("a", "1234"), ("b", "5678")]
-    found = {suspect.tenant for suspect in find_suspects("12345678", shards) if suspect.is_in_minimal_set}
+    found = {suspect.tenant for suspect in find_suspects("12345678", shards) if suspect.is_likely}
     assert found in ({"a", "b"}, {"e", "f"}), "and not the three that come of taking the first every time"
 
 
@@ -131,7 +131,7 @@ def test_far_too_many_at_once_to_try_all_sets_are_found_one_after_the_other() ->
     failing = [f"w{number}" for number in range(60)] + ["broken"]
     found = find_suspects(failing, shards, limit=65)
     assert needed(found) == {*range(60)}
-    assert {worker for suspect in found if suspect.is_in_minimal_set for worker in suspect.failing} == {*failing[:-1]}
+    assert {worker for suspect in found if suspect.is_likely for worker in suspect.failing} == {*failing[:-1]}
     assert len(needed(find_suspects(failing, shards, limit=20))) == 20, "no more than are listed"
 
 
@@ -160,7 +160,7 @@ def test_tenants_that_share_one_shard_are_all_suspect() -> None:
     """As with plain shards: one of them is needed, and nothing tells which."""
     shard = frozenset("ab")
     found = find_suspects("ab", [("one", shard), ("other", shard), ("third", frozenset("cd"))])
-    assert [(suspect.tenant, suspect.score, suspect.is_in_minimal_set) for suspect in found] == [
+    assert [(suspect.tenant, suspect.score, suspect.is_likely) for suspect in found] == [
         ("one", 1.0, True),
         ("other", 1.0, False),
     ]

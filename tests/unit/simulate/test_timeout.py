@@ -56,7 +56,7 @@ def test_percentile_is_back_on_target_within_five_windows_of_a_shift(run: Run) -
     shares = [window.rules[PERCENTILE].false_timeouts for window in windows[7:11]]
     assert any(0.5 * accepted <= share <= 1.5 * accepted for share in shares)  # by chance alone it varies by a sixth
     assert 0.5 * accepted <= pooled(windows[8:], PERCENTILE) <= 1.5 * accepted
-    assert windows[-1].rules[PERCENTILE].timeout == pytest.approx(windows[-1].right_timeout, rel=0.35)
+    assert windows[-1].rules[PERCENTILE].timeout == pytest.approx(windows[-1].ideal_timeout, rel=0.35)
 
 
 @heavy
@@ -72,7 +72,7 @@ def test_what_learns_from_successes_alone_ratchets_down_and_locks(run: Run) -> N
     assert shares[:6] == sorted(shares[:6])
     assert shares[5] > 4 * accepted
     assert min(shares[7:]) > 0.25
-    assert windows[-1].rules[SUCCESSES].timeout < windows[0].right_timeout
+    assert windows[-1].rules[SUCCESSES].timeout < windows[0].ideal_timeout
 
 
 @heavy
@@ -80,14 +80,14 @@ def test_a_fixed_timeout_that_was_right_is_wrong_after_the_shift(run: Run) -> No
     accepted, windows = run
     assert pooled(windows[:6], FIXED) == pytest.approx(accepted, rel=0.3)
     assert min(window.rules[FIXED].false_timeouts for window in windows[6:]) > 0.05
-    assert {window.rules[FIXED].timeout for window in windows} == {windows[0].right_timeout}
+    assert {window.rules[FIXED].timeout for window in windows} == {windows[0].ideal_timeout}
 
 
 @heavy
 def test_the_right_timeout_grows_with_the_latencies(run: Run) -> None:
     _, windows = run
     assert [window.number for window in windows] == list(range(12))
-    assert windows[6].right_timeout == pytest.approx(6 * windows[5].right_timeout)
+    assert windows[6].ideal_timeout == pytest.approx(6 * windows[5].ideal_timeout)
     assert all(tuple(window.rules) == POLICIES for window in windows)
     assert all(seen.max_timeout >= seen.timeout * 0.5 for window in windows for seen in window.rules.values())
 

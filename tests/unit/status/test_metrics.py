@@ -8,7 +8,7 @@ from holdfast.status.metrics import observe_zones
 class Known:
     age: float | None = None
 
-    def out(self) -> frozenset[Zone]:
+    def zones_out_for_any(self) -> frozenset[Zone]:
         return frozenset({Zone("use1-az1")})
 
 

@@ -56,13 +56,13 @@ def tracker(clock: FakeClock | None = None, count: int = 1) -> ZoneTracker:
 
 def heard(known: ZoneTracker, *statuses: ZoneStatus, index: int = 0, at: float = 1000.0) -> None:
     known.receive(index, statuses, at)
-    known.review()
+    known.decide()
 
 
 def test_before_the_first_answer_no_zone_is_out() -> None:
     known = tracker()
-    known.review()
-    assert known.out() == known.out("shop") == frozenset()
+    known.decide()
+    assert known.zones_out() == known.zones_out("shop") == frozenset()
     assert known.age is None
     assert [source.age for source in known.sources()] == [None]
 
@@ -70,34 +70,34 @@ def test_before_the_first_answer_no_zone_is_out() -> None:
 def test_a_zone_that_is_out_for_all_is_out_for_everyone() -> None:
     known = tracker()
     heard(known, status(ONE))
-    assert known.out() == known.out("shop") == {ONE}
+    assert known.zones_out() == known.zones_out("shop") == {ONE}
 
 
 def test_a_zone_that_is_out_for_one_workload_is_in_for_the_others() -> None:
     known = tracker()
     heard(known, status(ONE, workload="shop"), status(TWO))
-    assert known.out("shop") == {ONE, TWO}
-    assert known.out("other") == known.out() == {TWO}
+    assert known.zones_out("shop") == {ONE, TWO}
+    assert known.zones_out("other") == known.zones_out() == {TWO}
 
 
 def test_what_a_source_says_replaces_what_it_said_before() -> None:
     known = tracker()
     heard(known, status(ONE), status(TWO))
     heard(known, status(ONE, out=False), status(TWO))
-    assert known.out() == {TWO}
+    assert known.zones_out() == {TWO}
     heard(known)
-    assert known.out() == frozenset()
+    assert known.zones_out() == frozenset()
 
 
 def test_a_majority_decides_and_a_minority_does_not() -> None:
     known = tracker(count=3)
     heard(known, status(ONE), index=0)
     assert not known.wait(0)
-    assert known.out() == frozenset()
+    assert known.zones_out() == frozenset()
     assert known.age is None, "one of three is not enough to know anything"
     heard(known, status(ONE), index=2)
     assert known.wait(0)
-    assert known.out() == {ONE}
+    assert known.zones_out() == {ONE}
     assert known.age == 0.0
 
 
@@ -105,11 +105,11 @@ def test_a_status_that_has_expired_counts_no_more() -> None:
     clock = FakeClock(wall=1000.0)
     known = tracker(clock)
     heard(known, status(ONE, expires=999.0), status(TWO, expires=1001.0))
-    assert known.out() == {TWO}
-    assert known.review() == pytest.approx(1.0)
+    assert known.zones_out() == {TWO}
+    assert known.decide() == pytest.approx(1.0)
     clock.advance(1.0)
-    known.review()
-    assert known.out() == frozenset()
+    known.decide()
+    assert known.zones_out() == frozenset()
 
 
 @pytest.mark.parametrize("skew", [-7200.0, 7200.0])
@@ -118,11 +118,11 @@ def test_expiry_goes_by_the_time_of_the_source_and_not_by_the_own_clock(skew: fl
     known = tracker(clock)
     heard(known, status(ONE, expires=1010.0), at=1000.0)
     clock.advance(9.0)
-    known.review()
-    assert known.out() == {ONE}
+    known.decide()
+    assert known.zones_out() == {ONE}
     clock.advance(1.0)
-    known.review()
-    assert known.out() == frozenset()
+    known.decide()
+    assert known.zones_out() == frozenset()
 
 
 def test_clocks_of_sources_that_differ_are_outvoted() -> None:
@@ -130,10 +130,10 @@ def test_clocks_of_sources_that_differ_are_outvoted() -> None:
     known = tracker(clock, count=3)
     for index, at in enumerate((1000.0, 1000.5, 5000.0)):  # the last believes that it is over
         heard(known, status(ONE, expires=1010.0), index=index, at=at)
-    assert known.out() == {ONE}
+    assert known.zones_out() == {ONE}
     clock.advance(9.6)
-    known.review()
-    assert known.out() == frozenset(), "by one clock of two it is over, and a majority no longer says otherwise"
+    known.decide()
+    assert known.zones_out() == frozenset(), "by one clock of two it is over, and a majority no longer says otherwise"
 
 
 def test_an_outage_of_all_sources_changes_nothing() -> None:
@@ -142,8 +142,8 @@ def test_an_outage_of_all_sources_changes_nothing() -> None:
     for index in range(3):
         heard(known, status(ONE), index=index)
     clock.advance(86_400.0)
-    known.review()
-    assert known.out() == {ONE}
+    known.decide()
+    assert known.zones_out() == {ONE}
     assert known.age == 86_400.0
 
 
@@ -151,10 +151,10 @@ def test_silence_can_be_set_to_mean_that_all_zones_are_in() -> None:
     clock = FakeClock(wall=1000.0)
     known = ZoneTracker(Silent(), when_silent="all_in", stale_after=5.0, clock=clock)
     heard(known, status(ONE))
-    assert known.review() == pytest.approx(5.0)
+    assert known.decide() == pytest.approx(5.0)
     clock.advance(5.0)
-    known.review()
-    assert known.out() == frozenset()
+    known.decide()
+    assert known.zones_out() == frozenset()
 
 
 def test_silence_can_be_set_to_mean_that_the_own_zone_is_out() -> None:
@@ -162,10 +162,10 @@ def test_silence_can_be_set_to_mean_that_the_own_zone_is_out() -> None:
     known = ZoneTracker(Silent(), zone=TWO, when_silent=SilencePolicy.OWN_ZONE_OUT, stale_after=5.0, clock=clock)
     heard(known, status(ONE))
     clock.advance(5.0)
-    known.review()
-    assert known.out() == {ONE, TWO}
+    known.decide()
+    assert known.zones_out() == {ONE, TWO}
     heard(known)
-    assert known.out() == frozenset()
+    assert known.zones_out() == frozenset()
 
 
 @pytest.mark.parametrize(
@@ -197,7 +197,7 @@ def test_whoever_wants_to_know_is_told_of_changes_and_of_nothing_else() -> None:
     told: list[object] = []
     clock = FakeClock(wall=1000.0)
     known = ZoneTracker(Silent(), on_change=told.append, clock=clock)
-    known.review()
+    known.decide()
     heard(known, status(ONE))
     heard(known, status(ONE, version=2))
     heard(known)
@@ -210,7 +210,7 @@ def test_somebody_who_fails_to_act_on_a_change_does_not_harm_the_board() -> None
 
     known = ZoneTracker(Silent(), on_change=fail, clock=FakeClock(wall=1000.0))
     heard(known, status(ONE))
-    assert known.out() == {ONE}
+    assert known.zones_out() == {ONE}
 
 
 def test_sources_are_started_poked_and_closed() -> None:
@@ -230,8 +230,8 @@ def test_what_is_told_is_known_without_anybody_asking() -> None:
     with ZoneTracker(source, on_change=lambda _: changed.set()) as known:
         source.push(status(ONE))
         assert changed.wait(STUCK)
-        assert known.out() == {ONE}
+        assert known.zones_out() == {ONE}
         changed.clear()
         source.push(status(ONE, out=False))
         assert changed.wait(STUCK)
-        assert known.out() == frozenset()
+        assert known.zones_out() == frozenset()

@@ -160,7 +160,11 @@ class TestTakingOut:
             world.take_out(AZ1, seconds=60)
         assert world.out == {(AZ2, None)}
         [back] = [each for each in world.store.read() if each.zone == AZ1]
-        assert (back.out, back.expires, back.reason) == (False, None, "another zone was taken out at the same time")
+        assert (back.state.is_out, back.expires, back.reason) == (
+            False,
+            None,
+            "another zone was taken out at the same time",
+        )
 
     def test_who_steps_back_leaves_a_zone_that_was_out_before_as_it_was(self, world: World) -> None:
         before = world.take_out(AZ1, reason="since yesterday")
@@ -181,7 +185,7 @@ class TestTakingOut:
         world.store.before_read = [lambda: None, lambda: seen.extend(MemoryStatusStore.read(world.store))]
         world.take_out(AZ1)
         [provisional] = seen
-        assert (provisional.out, provisional.expires) == (True, world.clock.wall() + PROVISIONAL_SECONDS)
+        assert (provisional.state.is_out, provisional.expires) == (True, world.clock.wall() + PROVISIONAL_SECONDS)
 
     @pytest.mark.parametrize("step", ["second look", "second write"])
     def test_a_store_that_fails_half_way_leaves_the_zone_out_for_a_moment_only(self, world: World, step: str) -> None:
@@ -247,20 +251,25 @@ class TestTakingOut:
 class TestBringingIn:
     def test_one_that_is_out_for_another_workload_is_in_for_this_one(self, world: World) -> None:
         world.take_out(AZ1, "cart")
-        assert not world.bring_in(AZ1, "shop").out
+        assert not world.bring_in(AZ1, "shop").state.is_out
         assert world.out == {(AZ1, "cart")}
 
     def test_what_is_out_for_single_workloads_stays_so_when_it_comes_in_for_all(self, world: World) -> None:
         world.take_out(AZ1)
         world.take_out(AZ1, "shop")
-        assert not world.bring_in(AZ1).out
+        assert not world.bring_in(AZ1).state.is_out
         assert world.out == {(AZ1, "shop")}
 
     def test_it_is_in_from_now_on_and_says_who_did_it_and_why(self, world: World) -> None:
         out = world.take_out(AZ1, "shop", seconds=600)
         world.clock.advance(60)
         back = world.bring_in(AZ1, "shop")
-        assert (back.out, back.since, back.by, back.reason) == (False, world.clock.wall(), "somebody else", "mended")
+        assert (back.state.is_out, back.since, back.by, back.reason) == (
+            False,
+            world.clock.wall(),
+            "somebody else",
+            "mended",
+        )
         assert back.expires is None
         assert back.version > out.version
         assert world.out == set()
@@ -298,7 +307,7 @@ class TestBringingIn:
 
         world.take_out(AZ1)
         world.store.before_write = [renew] * (MAX_ATTEMPTS - 1)
-        assert not world.bring_in(AZ1).out
+        assert not world.bring_in(AZ1).state.is_out
         world.take_out(AZ1)
         world.store.before_write = [renew] * MAX_ATTEMPTS
         with pytest.raises(Conflict):
@@ -365,7 +374,7 @@ class TestTwoAtOnce:
 
                 tried = threads.map(attempt, (AZ1, AZ2, AZ3), workloads, timeout=STUCK)
                 succeeded = [result for result in tried if result is not None]
-                assert {(each.zone, each.workload) for each in store.read() if each.out} == set(succeeded)
+                assert {(each.zone, each.workload) for each in store.read() if each.state.is_out} == set(succeeded)
                 assert len(succeeded) <= 1
                 won += len(succeeded)
                 for zone, workload in succeeded:
@@ -401,7 +410,7 @@ class TestTwoAtOnce:
                 lambda by: StatusWriter(store, clock).take_out(AZ1, by=by, reason="test"), ["one", "two"], timeout=STUCK
             )
             assert {each.by for each in taken} == {"one", "two"}
-        assert [each.out for each in store.read()] == [True]
+        assert [each.state.is_out for each in store.read()] == [True]
 
 
 def test_only_what_concerns_the_same_workload_stands_in_the_way() -> None:

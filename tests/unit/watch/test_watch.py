@@ -156,7 +156,7 @@ def test_a_failing_zone_is_found_recorded_sent_away_and_told(world: World) -> No
     [verdict] = world.log.verdicts()
     assert (verdict.kind, verdict.zone, verdict.closed_at) == ("isolated", "az2", None)
     [status] = world.statuses.read()
-    assert (status.zone, status.workload, status.out, status.by) == ("az2", "shop", True, "holdfast")
+    assert (status.zone, status.workload, status.state.is_out, status.by) == ("az2", "shop", True, "holdfast")
     assert verdict.id in status.reason
     assert [change.verdict.zone for change in world.events.verdicts] == ["az2"]
 
@@ -172,7 +172,7 @@ def test_a_verdict_stays_open_while_its_zone_is_out_and_silent(world: World) -> 
 def test_a_second_zone_is_found_and_told_but_not_sent_away_while_one_is_out(world: World) -> None:
     world.seconds(45, failing="az2")
     world.seconds(45, failing="az3", silent=frozenset({"az2"}))
-    assert [status.zone for status in world.statuses.read() if status.out] == ["az2"]
+    assert [status.zone for status in world.statuses.read() if status.state.is_out] == ["az2"]
     assert {verdict.kind: verdict.closed_at for verdict in world.log.verdicts()} == {"isolated": None, "regional": None}
     world.seconds(30, silent=frozenset({"az2"}))
     closed = {verdict.kind: verdict.closed_at is not None for verdict in world.log.verdicts()}
@@ -215,7 +215,7 @@ def test_a_zone_that_is_brought_back_healthy_closes_its_verdict(world: World) ->
     world.seconds(30)
     [verdict] = world.log.verdicts()
     assert verdict.closed_at is not None
-    assert [change.closed for change in world.events.verdicts] == [False, True]
+    assert [change.is_closed for change in world.events.verdicts] == [False, True]
 
 
 def test_a_store_that_was_away_loses_no_window_and_no_verdict(world: World) -> None:
@@ -369,4 +369,4 @@ def test_a_zone_of_the_region_that_is_out_elsewhere_does_not_hold_up_the_loop(tm
     )
     world.seconds(60, failing="az2")
     assert [verdict.zone for verdict in world.log.verdicts()] == ["az2"]
-    assert [status.zone for status in world.statuses.read() if status.out] == ["az9"]
+    assert [status.zone for status in world.statuses.read() if status.state.is_out] == ["az9"]

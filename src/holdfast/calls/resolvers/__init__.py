@@ -6,10 +6,10 @@ May import the base and the engines, and boto3 only when AWS is called. Start re
 
 from holdfast.calls.resolvers.aws import CloudMapResolver, DynamoDbResolver, ParameterStoreResolver
 from holdfast.calls.resolvers.dns import DnsResolver
-from holdfast.calls.resolvers.refreshing import RefreshingDirectory
+from holdfast.calls.resolvers.refreshing import RefreshingEndpointCache
 from holdfast.calls.resolvers.resolver import (
     AddressesByZone,
-    Directory,
+    EndpointCache,
     FunctionResolver,
     PatternResolver,
     Resolver,
@@ -19,13 +19,13 @@ from holdfast.calls.resolvers.resolver import (
 __all__ = [
     "AddressesByZone",
     "CloudMapResolver",
-    "Directory",
     "DnsResolver",
     "DynamoDbResolver",
+    "EndpointCache",
     "FunctionResolver",
     "ParameterStoreResolver",
     "PatternResolver",
-    "RefreshingDirectory",
+    "RefreshingEndpointCache",
     "Resolver",
     "StaticResolver",
 ]

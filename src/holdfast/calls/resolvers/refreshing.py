@@ -21,8 +21,8 @@ SPREAD = 0.2
 """Fraction by which each pause varies, so that processes that start together do not look up together."""
 
 
-class RefreshingDirectory:
-    """A Directory that caches a resolver's endpoints and refreshes them every 30 s. Thread-safe; a context manager.
+class RefreshingEndpointCache:
+    """A EndpointCache that caches a resolver's endpoints and refreshes them every 30 s. Thread-safe; a context manager.
 
     A background thread calls the resolver, so that no call waits for a look-up, or uses an old list after an idle hour.
     Only the first `start` waits, and raises the resolver's errors; with `initial` endpoints it does neither.

@@ -1,4 +1,4 @@
-"""The interfaces Resolver and Directory, and resolvers without network access: list, pattern, function. Pure."""
+"""The interfaces Resolver and EndpointCache, and resolvers without network access: list, pattern, function. Pure."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -13,13 +13,13 @@ AddressesByZone: TypeAlias = Mapping[Zone, Sequence[str]]
 
 
 class Resolver(Protocol):
-    """A source of one service's endpoints. May be slow: `RefreshingDirectory` calls it in the background."""
+    """A source of one service's endpoints. May be slow: `RefreshingEndpointCache` calls it in the background."""
 
     def resolve(self) -> AddressesByZone:
         """Look up the current addresses by zone. Raise HoldfastError or OSError if the look-up fails."""
 
 
-class Directory(Protocol):
+class EndpointCache(Protocol):
     """The known endpoints of one service."""
 
     def current(self) -> AddressesByZone:
@@ -63,7 +63,7 @@ def format_address(template: str, host: str, port: int | str) -> str:
 
 
 class StaticResolver:
-    """A fixed list of endpoints. A Resolver and a Directory."""
+    """A fixed list of endpoints. A Resolver and a EndpointCache."""
 
     def __init__(self, by_zone: AddressesByZone) -> None:
         self._known = normalize(by_zone)

@@ -95,7 +95,7 @@ def advise(
 
 def _facts(found: "Advice") -> Iterator[tuple[str, str]]:
     yield from (("because", reason) for reason in found.reasons)
-    cut = f", {found.cut_off:,} of them timed out" if found.cut_off else ""
+    cut = f", {found.timeouts:,} of them timed out" if found.timeouts else ""
     yield "latencies", f"{found.count:,}{cut}; {found.samples_needed:,} are needed"
     for name, seconds in found.percentiles.items():
         yield name, _format_seconds(seconds)

@@ -166,7 +166,7 @@ def timeout(
         [
             (
                 one.number + 1,
-                f"{one.right_timeout:.3f} s",
+                f"{one.ideal_timeout:.3f} s",
                 *(f"{one.rules[rule].false_timeouts:.3%} {one.rules[rule].timeout:.3f} s" for rule in POLICIES),
             )
             for one in found

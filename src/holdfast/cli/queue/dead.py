@@ -1,4 +1,4 @@
-"""`holdfast queue dead|redrive`: show dead letters with their reasons, and redrive or discard them."""
+"""`holdfast queue dead-letters|redrive|discard`: show dead letters with their reasons; put them back or delete them."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -40,9 +40,10 @@ class DeadLetterOptions:
 
     tenant: Annotated[str | None, Parameter(help="Only those of this tenant.")] = None
     reason: Annotated[str | None, Parameter(help="Only those whose reason contains this text.")] = None
-    ids: Annotated[list[int] | None, Parameter(name="--id", help="Only the one with this id; repeat it for more.")] = (
-        None
-    )
+    ids: Annotated[
+        list[int] | None,
+        Parameter(name="--id", help="Only the dead letter with this id; repeat the option for several."),
+    ] = None
     before: Annotated[
         str | None,
         Parameter(
@@ -61,23 +62,25 @@ class DeadLetterOptions:
 
 
 ANY_LETTER = DeadLetterOptions()
+AllOption = Annotated[bool, Parameter(name="--all", help="All of them. Required if no filter is given.")]
+DryRunOption = Annotated[bool, Parameter(help="Only count them.")]
 
 
-def dead(
+def dead_letters(
     queue: QueueArgument,
     /,
     *,
     which: DeadLetterOptions = ANY_LETTER,
-    after: Annotated[int, Parameter(help="Only those with a greater id: the last of the previous page.")] = 0,
+    after: Annotated[int, Parameter(help="Only ids above this one: pass the last id of the previous page.")] = 0,
     limit: Annotated[int, Parameter(validator=Number(gte=1, lte=100_000), help="Maximum number.")] = 20,
     body: Annotated[bool, Parameter(help="Show the bodies: a call, text, or bytes.")] = False,
     detail: Annotated[bool, Parameter(help="Show the traceback of the last failure.")] = False,
     options: QueueOptions = QUEUES,
     json: Json = False,
 ) -> None:
-    """Show dead letters with their reasons. Fix the cause, then put them back with `redrive`.
+    """Show dead letters with their reasons. Fix the cause, then use `redrive` to put them back, or `discard`.
 
-    Example: holdfast queue dead mail --tenant tenant-a --detail
+    Example: holdfast queue dead-letters mail --tenant tenant-a --detail
     """
     with options.open() as store:
         name = store.require(queue)
@@ -168,25 +171,57 @@ def redrive(
     /,
     *,
     which: DeadLetterOptions = ANY_LETTER,
-    all_: Annotated[bool, Parameter(name="--all", help="All of them. Required if no filter is given.")] = False,
+    all_: AllOption = False,
     rate: Annotated[
         float | None, Parameter(help="Maximum messages per second, so that they do not all come back together.")
     ] = None,
-    discard: Annotated[bool, Parameter(help="Delete them instead of putting them back.")] = False,
-    dry_run: Annotated[bool, Parameter(help="Only count them.")] = False,
+    dry_run: DryRunOption = False,
     options: QueueOptions = QUEUES,
     json: Json = False,
 ) -> None:
-    """Put dead letters back into their queue, as if they had just been sent, or delete them.
+    """Put dead letters back into their queue, as if they had just been sent.
 
     Messages that are buried again meanwhile stay dead letters. If interrupted, it reports what was done; repeat it for
     the rest.
     Example: holdfast queue redrive mail --reason ConnectionError --rate 50
     """
-    if not (all_ or which.tenant or which.reason or which.ids or which.before):
-        raise InvalidValue("no filter: give --tenant, --reason, --id or --before, or --all")
     if rate is not None and not 0 < rate <= 1e6:
         raise InvalidValue(f"--rate {rate:g}: expected messages per second, more than 0 and at most a million")
+    _remove(queue, which, options, rate, all_=all_, discard=False, dry_run=dry_run, json=json)
+
+
+def discard(
+    queue: QueueArgument,
+    /,
+    *,
+    which: DeadLetterOptions = ANY_LETTER,
+    all_: AllOption = False,
+    dry_run: DryRunOption = False,
+    options: QueueOptions = QUEUES,
+    json: Json = False,
+) -> None:
+    """Delete dead letters for ever.
+
+    If interrupted, it reports what was done; repeat it for the rest.
+    Example: holdfast queue discard mail --before 30d
+    """
+    _remove(queue, which, options, None, all_=all_, discard=True, dry_run=dry_run, json=json)
+
+
+def _remove(
+    queue: str,
+    which: DeadLetterOptions,
+    options: QueueOptions,
+    rate: float | None,
+    *,
+    all_: bool,
+    discard: bool,
+    dry_run: bool,
+    json: bool,
+) -> None:
+    """Put dead letters back, or delete them if `discard`."""
+    if not (all_ or which.tenant or which.reason or which.ids or which.before):
+        raise InvalidValue("no filter: give --tenant, --reason, --id or --before, or --all")
     with options.open() as store:
         name = store.require(queue)
         now = store.backend.inspect(name, top=0).at

@@ -36,7 +36,7 @@ def limits(
         MaybeNumber, Parameter(help="Messages that may come together within --max-rate; none: those of ten seconds.")
     ] = None,
     over_max_rate: Annotated[
-        OverMaxRate | None, Parameter(help="Whether to reject or delay messages above --max-rate.")
+        OverMaxRate | None, Parameter(help="Whether to refuse or delay messages above --max-rate.")
     ] = None,
     run_rate: Annotated[MaybeNumber, Parameter(help="Messages per second leased to workers. Or none.")] = None,
     run_burst: Annotated[
@@ -44,7 +44,7 @@ def limits(
         Parameter(help="Messages that may be leased together within --run-rate; none: those of a tenth of a second."),
     ] = None,
     concurrency: Annotated[MaybeCount, Parameter(help="Messages leased at the same time. Or none.")] = None,
-    max_backlog: Annotated[
+    max_waiting: Annotated[
         MaybeCount, Parameter(help="Waiting messages at which more are refused; none: that of the queue.")
     ] = None,
     clear: Annotated[
@@ -68,7 +68,7 @@ def limits(
         "run_rate": run_rate,
         "run_burst": run_burst,
         "concurrency": concurrency,
-        "max_backlog": max_backlog,
+        "max_waiting": max_waiting,
     }
     wanted: dict[str, object] = {
         name: None if value == "none" else value for name, value in given.items() if value is not None
@@ -114,7 +114,7 @@ def resize(
     lanes: Annotated[int, Parameter(name="LANES", help="Number of shared lanes, 1 to 4096.")],
     /,
     *,
-    hand: Annotated[
+    lanes_per_tenant: Annotated[
         int | None,
         Parameter(help="Lanes dealt to each tenant; 0: one lane for each tenant. Default: unchanged."),
     ] = None,
@@ -129,11 +129,20 @@ def resize(
     with options.open() as store:
         name = store.require(queue)
         before = store.backend.inspect(name, top=0).policy
-        after = msgspec.structs.replace(before, lanes=lanes, hand=before.hand if hand is None else hand)
+        after = msgspec.structs.replace(
+            before,
+            lanes=lanes,
+            lanes_per_tenant=before.lanes_per_tenant if lanes_per_tenant is None else lanes_per_tenant,
+        )
         store.backend.change(name, QueueChange(policy=after))
     print_result(
-        {"queue": name, **pick_attributes(after, "lanes", "hand"), "before": pick_attributes(before, "lanes", "hand")},
-        f"{name}: {before.lanes} lanes, {before.hand} of each tenant, changed to {after.lanes}, {after.hand} of each",
+        {
+            "queue": name,
+            **pick_attributes(after, "lanes", "lanes_per_tenant"),
+            "before": pick_attributes(before, "lanes", "lanes_per_tenant"),
+        },
+        f"{name}: changed from {before.lanes} lanes, {before.lanes_per_tenant} per tenant, "
+        f"to {after.lanes} lanes, {after.lanes_per_tenant} per tenant",
         as_json=json,
     )
 

@@ -87,14 +87,14 @@ class QueueOptions(SettingsOptions):
 
         values = self.load()
         if self.backend is not None:
-            values = msgspec.structs.replace(values, queue_store=QueueUrl(self.backend), queue=())
+            values = msgspec.structs.replace(values, queue_backend=QueueUrl(self.backend), queue=())
         path = get_database_path(values, SUBSYSTEM)
         with Databases(values) as databases:
             if not values.queue:
                 _require_queues(values, databases)
             with open_queue_backend(values, databases) as backend:
                 seed_queues(values, backend, warn=False)  # commands show the stored policy anyway
-                yield QueueStore(backend, str(values.queue_store or path or values.database.url))
+                yield QueueStore(backend, str(values.queue_backend or path or values.database.url))
 
 
 QUEUES = QueueOptions()
@@ -106,11 +106,11 @@ def _require_queues(values: Settings, databases: Databases) -> None:
     from holdfast.queue.backends.sql.schema import SUBSYSTEM
 
     path = get_database_path(values, SUBSYSTEM)
-    if values.queue_store is None:
+    if values.queue_backend is None:
         require_store(values, SUBSYSTEM, hint=", or where the queues are with --backend")
     try:
-        if values.queue_store is not None:
-            url = values.queue_store.reveal()
+        if values.queue_backend is not None:
+            url = values.queue_backend.reveal()
             get_backend_kind(url).require_queues(url, timeout=values.database.timeout)
         elif path is not None:
             require_queues_in_file(path)

@@ -6,7 +6,7 @@ Works on the store of the settings, or on files alone. Each module is a few comm
 from cyclopts import App
 
 from holdfast.cli.commands import EXIT_CODES_HELP
-from holdfast.cli.shards.change import grow, plan
+from holdfast.cli.shards.change import change, plan
 from holdfast.cli.shards.failure import blast_radius, report
 from holdfast.cli.shards.tenants import assign, fleet, forget, isolate, release, remove, suspects
 
@@ -19,5 +19,5 @@ app = App(
     help_epilogue=EXIT_CODES_HELP,
 )
 # Functions, not import paths as for command groups: they share their imports, and the group's help needs all of them.
-for _command in (assign, blast_radius, fleet, forget, grow, isolate, plan, release, remove, report, suspects):
+for _command in (assign, blast_radius, change, fleet, forget, isolate, plan, release, remove, report, suspects):
     app.command(_command, help_epilogue=EXIT_CODES_HELP)

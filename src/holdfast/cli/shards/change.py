@@ -1,4 +1,4 @@
-"""`holdfast shards plan|grow`: plan a change of the fleet, show which tenants move, and apply it."""
+"""`holdfast shards plan|change`: plan a change of the fleet, show which tenants move, and apply it."""
 
 import dataclasses
 import secrets
@@ -92,17 +92,19 @@ def plan(
         show_layout(layout, as_json=json)
 
 
-def grow(
+def change(
     *,
     add: Annotated[
         str | None,
         Parameter(allow_leading_hyphen=True, help="A file of workers to add as spare ones. No tenant moves."),
     ] = None,
-    relieve: Annotated[
+    share_slot: Annotated[
         list[str] | None, Parameter(help="OLD=NEW: a new worker shares the slot of OLD and takes half of its tenants.")
     ] = None,
     replace: Annotated[list[str] | None, Parameter(help="OLD=NEW: a new worker takes all tenants of OLD.")] = None,
-    substitute: Annotated[list[str] | None, Parameter(help="OLD=SPARE: a spare worker takes OLD's tenants.")] = None,
+    replace_with_spare: Annotated[
+        list[str] | None, Parameter(help="OLD=SPARE: a spare worker takes OLD's tenants.")
+    ] = None,
     drain: Annotated[list[str] | None, Parameter(help="A worker that gets no more work. Tenants use others.")] = None,
     double: Annotated[
         str | None,
@@ -114,10 +116,12 @@ def grow(
 ) -> None:
     """Plan a change of the stored fleet and show which tenants move. With --apply, make the change.
 
-    Example: holdfast shards grow --replace worker-3=worker-101 --apply
+    Example: holdfast shards change --replace worker-3=worker-101 --apply
     """
-    if not any((add, relieve, replace, substitute, drain, double)):
-        raise InvalidValue("nothing to change: use --add, --relieve, --replace, --substitute, --drain or --double")
+    if not any((add, share_slot, replace, replace_with_spare, drain, double)):
+        raise InvalidValue(
+            "nothing to change: use --add, --share-slot, --replace, --replace-with-spare, --drain or --double"
+        )
     with store.open() as assignments:
         layout = assignments.layout
         fleet = (
@@ -125,12 +129,12 @@ def grow(
         )
         if add is not None:
             fleet = fleet.add(*change.read(add).slots)
-        for old, new in _parse_pairs("--relieve", relieve):
-            fleet = _relieve(layout.with_fleet(fleet), old, new)
+        for old, new in _parse_pairs("--share-slot", share_slot):
+            fleet = _share_slot(layout.with_fleet(fleet), old, new)
         for old, new in _parse_pairs("--replace", replace):
             fleet = fleet.replace(old, new)
-        for old, new in _parse_pairs("--substitute", substitute):
-            fleet = _substitute(layout.with_fleet(fleet), old, new)
+        for old, new in _parse_pairs("--replace-with-spare", replace_with_spare):
+            fleet = _replace_with_spare(layout.with_fleet(fleet), old, new)
         for worker in drain or ():
             fleet = fleet.drain(worker)
         before, layout = layout.fleet, layout.with_fleet(fleet)
@@ -143,19 +147,19 @@ def grow(
         _carry_out(assignments, layout, change, as_json=json)
 
 
-def _relieve(layout: Layout, old: str, new: str) -> Fleet:
+def _share_slot(layout: Layout, old: str, new: str) -> Fleet:
     index = layout.fleet.find_index(old)
     if index in layout.spare_slots:
-        raise InvalidValue(f"--relieve {old}={new}: {old} is spare; expected a worker that has tenants")
+        raise InvalidValue(f"--share-slot {old}={new}: {old} is spare; expected a worker that has tenants")
     if index in layout.sharding.spare_slots:
-        raise InvalidValue(f"--relieve {old}={new}: {old} has one isolated tenant; expected a worker with several")
-    return layout.fleet.relieve(old, new)
+        raise InvalidValue(f"--share-slot {old}={new}: {old} has one isolated tenant; expected a worker with several")
+    return layout.fleet.share_slot(old, new)
 
 
-def _substitute(layout: Layout, old: str, new: str) -> Fleet:
+def _replace_with_spare(layout: Layout, old: str, new: str) -> Fleet:
     if layout.fleet.find_index(new) not in layout.spare_slots:
-        raise InvalidValue(f"--substitute {old}={new}: {new} has tenants; expected a spare worker")
-    return layout.fleet.substitute(old, new)
+        raise InvalidValue(f"--replace-with-spare {old}={new}: {new} has tenants; expected a spare worker")
+    return layout.fleet.replace_with_spare(old, new)
 
 
 def _read_given_fleet(file: str | None, workers: int | None, zones: int, change: ChangeOptions) -> Fleet | None:

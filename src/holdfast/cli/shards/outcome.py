@@ -57,7 +57,7 @@ def show_change(change: LayoutChange, version: int, *, is_applied: bool, as_json
             _build_facts(change.layout)
             | {
                 "tenants": plan.tenants,
-                "moving": len(plan.movers),
+                "moving": len(plan.moving_tenants),
                 "moving_share": plan.moving_share,
                 **pick_attributes(plan, "tenants_by_workers_changed", "degraded"),
                 "down": len(plan.down),
@@ -68,7 +68,7 @@ def show_change(change: LayoutChange, version: int, *, is_applied: bool, as_json
         )
         return
     rows = list(_describe_layout(change.layout))
-    rows.append(("tenants", f"{plan.tenants:,}, of which {len(plan.movers):,} move ({plan.moving_share:.3%})"))
+    rows.append(("tenants", f"{plan.tenants:,}, of which {len(plan.moving_tenants):,} move ({plan.moving_share:.3%})"))
     rows += [
         (f"  {count} of their workers", f"{tenants:,}")
         for count, tenants in enumerate(plan.tenants_by_workers_changed)

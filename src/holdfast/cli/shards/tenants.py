@@ -33,7 +33,7 @@ from holdfast.shards.names import format_name
 _BATCH_SIZE = 5000
 """Tenants per transaction: enough to make its fixed cost negligible, and few enough that others hardly wait."""
 
-_SLOT_FIELDS = ("worker", "group", "weight", "host", "is_drained", "relieves")
+_SLOT_FIELDS = ("worker", "group", "weight", "host", "is_drained", "shares_slot_of")
 
 TenantArgument: TypeAlias = Annotated[str, Parameter(name="TENANT", help="The name of the tenant.")]
 Tenants: TypeAlias = Annotated[str, Parameter(name="TENANT", help="The names of tenants.")]
@@ -126,7 +126,7 @@ def suspects(
         [
             {
                 "tenant": decode_name(suspect.tenant),
-                **pick_attributes(suspect, "failing", "healthy", "score", "is_in_minimal_set"),
+                **pick_attributes(suspect, "failing", "healthy", "score", "is_likely"),
             }
             for suspect in found
         ],
@@ -135,7 +135,7 @@ def suspects(
             (
                 format_name(suspect.tenant),
                 f"{suspect.score:.2f}",
-                "yes" if suspect.is_in_minimal_set else "",
+                "yes" if suspect.is_likely else "",
                 " ".join(suspect.failing),
                 " ".join(suspect.healthy),
             )
@@ -183,7 +183,7 @@ def forget(
     """
     seconds = parse_duration(lookback)
     with store.open() as assignments:
-        gone = assignments.forget(seconds)
+        gone = assignments.delete_old_layouts(seconds)
     print_result({"forgotten": gone}, f"{gone} forgotten", as_json=json)
 
 
@@ -246,8 +246,8 @@ def _describe_uses(layout: Layout) -> Iterator[str]:
     """Yield the use of each worker, in the order of slots."""
     spare, owners = {*layout.spare_slots}, {index: tenant for tenant, indexes in layout.isolated for index in indexes}
     for index, slot in enumerate(layout.fleet.slots):
-        if slot.relieves is not None:
-            yield f"relieves {slot.relieves}"
+        if slot.shares_slot_of is not None:
+            yield f"shares the slot of {slot.shares_slot_of}"
         elif index in owners:
             yield f"isolated for {format_name(owners[index])}"
         else:

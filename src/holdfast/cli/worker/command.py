@@ -24,9 +24,9 @@ def worker(
     concurrency: Annotated[
         int, Parameter(help="Messages handled at the same time, for each queue in each process.")
     ] = _DEFAULTS.concurrency,
-    grace: Annotated[
+    shutdown_timeout: Annotated[
         float, Parameter(help="Seconds that handlers have to end when it stops; then messages are released.")
-    ] = _DEFAULTS.grace,
+    ] = _DEFAULTS.shutdown_timeout,
     zone: Annotated[
         str | None, Parameter(help="The AZ-ID of this host: while it is out, nothing is leased. Overrides agent.zone.")
     ] = None,
@@ -64,7 +64,7 @@ def worker(
     task = WorkerTask(
         targets=targets,
         concurrency=concurrency,
-        grace=grace,
+        shutdown_timeout=shutdown_timeout,
         until_empty=until_empty,
         zone=zone,
         workload=workload,
@@ -84,7 +84,9 @@ def worker(
         how_many = "" if len(pids) == 1 else f" in {len(pids)} processes"
         print(f"Holdfast {holdfast.__version__} worker on {', '.join(queues)}{how_many}", file=to, flush=True)
 
-    WorkerOptions(concurrency=concurrency, grace=grace)  # raises InvalidValue before anything is started
+    WorkerOptions(
+        concurrency=concurrency, shutdown_timeout=shutdown_timeout
+    )  # raises InvalidValue before anything is started
     if not targets:
         raise InvalidValue("no queue: name one as MODULE:QUEUE, such as jobs:mail")
     if processes > 1:

@@ -27,7 +27,7 @@ from holdfast.server.logs import configure_logging
 logger = logging.getLogger("holdfast.worker")
 
 SPARE_SECONDS = 10.0
-"""Seconds beyond `grace`, for releasing messages and ending, before a process that has not ended is killed."""
+"""Seconds beyond `shutdown_timeout`, for releasing messages and ending. Then the process is killed."""
 FIRST_PAUSE = 0.5
 MAX_PAUSE = 30.0
 """Pauses before a restart, in seconds: a process that crashes immediately must neither use up the CPU with restarts nor
@@ -158,7 +158,7 @@ class Supervisor:
     def _stop(self) -> None:
         """Ask all processes to end."""
         if self._kill_at is None:
-            self._kill_at = time.monotonic() + self._task.grace + SPARE_SECONDS
+            self._kill_at = time.monotonic() + self._task.shutdown_timeout + SPARE_SECONDS
             self._send(signal.SIGTERM)
             for child in self._children:
                 child.start_at = None

@@ -49,7 +49,7 @@ class WorkerTask(msgspec.Struct, frozen=True, kw_only=True):
 
     targets: tuple[str, ...]
     concurrency: int
-    grace: float
+    shutdown_timeout: float
     until_empty: bool = False
     zone: str | None = None
     workload: str | None = None
@@ -132,7 +132,7 @@ def run_workers(task: WorkerTask, stop: StopRequest, ready: Callable[[list[str]]
     zone = None if agent.zone is None else parse_zone(agent.zone)
     options = WorkerOptions(
         concurrency=task.concurrency,
-        grace=task.grace,
+        shutdown_timeout=task.shutdown_timeout,
         zone=zone,
         workload=None if agent.workload is None else check_workload_name(agent.workload),
     )
@@ -194,7 +194,7 @@ class QueueWorker:
 
     def is_drained(self) -> bool:
         """Return whether no message waits or is leased. Delayed messages do not count. True while the zone is out."""
-        if self.worker.is_out:
+        if self.worker.is_zone_out:
             return True
         if not self._is_idle():
             return False

@@ -1,6 +1,6 @@
 """Report the one zone that is above a fixed threshold while the others are below it. Pure."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
@@ -19,15 +19,15 @@ class ThresholdOptions:
     """Thresholds from which a zone counts as unhealthy."""
 
     max_fault_rate: float = 0.05
-    """Share of requests that fail. Healthy services stay well below 1 %; a gray failure that users notice does not."""
+    """Share of failed requests from which a zone is unhealthy. Healthy services stay well below 1 %."""
     max_latency: float = 0.5
     """90th percentile latency of successful requests, in seconds: people notice longer waits."""
     min_requests: int = 20
-    """With fewer requests in a window, the zone is not evaluated: at 5 % that is a single failure."""
+    """With fewer requests in a window, the zone is not evaluated: of 20 requests, one failure is already 5 %."""
     min_instances: int = 2
-    """With fewer failing instances, the verdict is `instance`, not `isolated`, unless the zone has no others."""
+    """With fewer failing instances, the verdict is `instance`. In a zone with fewer instances, all must fail."""
     consecutive_windows: int = 2
-    """With bins of ten seconds, a verdict comes 12 to 22 s after the fault, and one bad bin is not enough."""
+    """Unhealthy windows in a row before a verdict. With bins of ten seconds, it comes 12 to 22 s after the fault."""
 
     def __post_init__(self) -> None:
         if not 0 < self.max_fault_rate <= 1:
@@ -110,7 +110,7 @@ class ThresholdDetector:
             zone=zone,
             since=since,
             at=window.end,
-            sentence=_describe(kind, zone, readings),
+            summary=_describe(kind, zone, readings, sorted(unhealthy_windows), sorted(out)),
             evidence=_collect_evidence(readings),
         )
 
@@ -134,24 +134,32 @@ def _renew(verdict: Verdict, window: Window, readings: Mapping[Zone, ZoneReading
     return replace(verdict, at=window.end, evidence=_collect_evidence(readings))
 
 
-def _describe(kind: VerdictKind, zone: Zone | None, readings: Mapping[Zone, ZoneReading]) -> str:
+def _describe(
+    kind: VerdictKind,
+    zone: Zone | None,
+    readings: Mapping[Zone, ZoneReading],
+    unhealthy: Sequence[Zone],
+    out: Sequence[Zone],
+) -> str:
+    names = ", ".join(unhealthy)
+    if kind is VerdictKind.REGIONAL:
+        return (
+            f"more than one zone is unhealthy: {names}"
+            if not out
+            else f"{names}: unhealthy, while {', '.join(out)} is out"
+        )
+    if kind is VerdictKind.UNKNOWN:
+        return f"{names} is unhealthy, and no other zone has enough traffic to be called healthy"
     if zone is None:
-        return _SENTENCES_WITHOUT_ZONE[kind]
+        return "no zone is unhealthy"
     reading = readings[zone]
     others = [other for name, other in readings.items() if name != zone and other.requests]
     highest = max((other.fault_rate for other in others), default=0.0)
     latency = "" if reading.latency is None else f", p90 latency {reading.latency:.2f} s"
     return (
-        f"{reading.fault_rate:.1%} of requests in {zone} fail, in other zones at most {highest:.1%}{latency}; "
-        f"{reading.failing_instances} of {reading.instances} instances fail"
+        f"{zone}: {reading.fault_rate:.1%} of requests fail{latency}, {reading.failing_instances} of "
+        f"{reading.instances} instances fail; other zones: at most {highest:.1%} of requests fail"
     )
-
-
-_SENTENCES_WITHOUT_ZONE = {
-    VerdictKind.HEALTHY: "no zone is unhealthy",
-    VerdictKind.REGIONAL: "more than one zone is unhealthy, or one while another is out",
-    VerdictKind.UNKNOWN: "one zone is unhealthy, and no other zone has enough traffic to be called healthy",
-}
 
 
 def _collect_evidence(readings: Mapping[Zone, ZoneReading]) -> dict[str, dict[str, float | int | None]]:

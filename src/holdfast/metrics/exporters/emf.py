@@ -69,12 +69,12 @@ class SampledDistribution:
 
 @EXPORTERS.register("emf")
 class EmfExporter(Exporter):
-    """An exporter that writes a line for each measured combination of labels, every `every` seconds.
+    """An exporter that writes a line for each measured combination of labels, every `interval` seconds.
 
-    `to` is a stream, or a function that is called with each line. Dimensions are the labels. The first event after
-    `every` seconds writes the lines, in its own thread; `flush` and `close` write the rest, for example at the end of a
-    Lambda invocation. Lines that cannot be written are dropped, and counted in `dropped_lines`. Thread-safe; a forked
-    child starts with empty counters. By name it is `emf` or `emf:NAMESPACE`, which writes to standard output.
+    `to` is a stream, or a function that is called with each line. Dimensions are the labels. The first measurement
+    after `interval` seconds writes the lines, in its own thread; `flush` and `close` write the rest, for example at the
+    end of a Lambda invocation. Lines that cannot be written are dropped, and counted in `dropped_lines`. Thread-safe; a
+    forked child starts with empty counters. By name it is `emf` or `emf:NAMESPACE`, which writes to standard output.
     """
 
     uses_attributes: ClassVar[bool] = False
@@ -85,18 +85,18 @@ class EmfExporter(Exporter):
         to: TextIO | Callable[[str], object],
         *,
         namespace: str,
-        every: float = 60.0,
+        interval: float = 60.0,
         clock: Clock = SystemClock(),  # noqa: B008 - it has no state
     ) -> None:
         if not _NAMESPACE.fullmatch(namespace):
             raise InvalidValue(
                 f"namespace {namespace!r}: expected 1 to 255 letters, digits and ._-/#: that do not begin with AWS/"
             )
-        if not 0 < every < math.inf:
-            raise InvalidValue(f"every is {every}: expected seconds, more than 0")
+        if not 0 < interval < math.inf:
+            raise InvalidValue(f"every is {interval}: expected seconds, more than 0")
         self._write = to if callable(to) else _writer(to)
         self._namespace = namespace
-        self._every = every
+        self._interval = interval
         self._clock = clock
         self._reads = GaugeReaders()
         self._opened = ExitStack()
@@ -125,7 +125,7 @@ class EmfExporter(Exporter):
             now = self._clock.monotonic()
             taken = self._swap_table() if now >= self._flush_at else None
             if self._flush_at == math.inf:
-                self._since, self._flush_at = self._clock.wall(), now + self._every
+                self._since, self._flush_at = self._clock.wall(), now + self._interval
             self._table.add(measurements)
         if taken is not None:
             self._write_all(*taken)

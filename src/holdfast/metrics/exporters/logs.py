@@ -74,9 +74,9 @@ class LogExporter(Exporter):
 
     def _admit(self, line: LogLine) -> int | None:
         """Return the number of similar records suppressed before `line`, or None if `line` must be suppressed."""
-        if not line.every:
+        if not line.interval:
             return 0
-        max_records = self._per_second if line.every <= 1 else 1
+        max_records = self._per_second if line.interval <= 1 else 1
         with self._lock:
-            gate = self._gates.setdefault((line.logger, line.every), LogLimiter(max_records, line.every))
+            gate = self._gates.setdefault((line.logger, line.interval), LogLimiter(max_records, line.interval))
             return gate.admit(f"{line.subject}: {line.event}", self._clock.monotonic())

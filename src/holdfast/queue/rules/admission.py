@@ -4,9 +4,9 @@ Three checks, in this order: whether the tenant's backlog is so large that messa
 (`compute_allowed_rate`), whether the tenant exceeds its `max_rate`, and whether messages are spilled (`rate`,
 `spill_above`). Only accepted messages count against the limits.
 
-Backpressure: below a tenth of its `max_backlog`, a tenant may send without restriction. From there on it may send
-`drain_rate` messages per second, falling linearly to 0 at `max_backlog`. Only the tenant's own backlog counts: a tenant
-that happens to share a lane with it is not slowed down.
+Backpressure: below a tenth of its `max_waiting`, a tenant may send without restriction. From there on it may send
+`backpressure_rate` messages per second, falling linearly to 0 at `max_waiting`. Only the tenant's own messages count: a
+tenant that happens to share a lane with it is not slowed down.
 """
 
 import math
@@ -21,7 +21,7 @@ from holdfast.queue.policy import Limits, OverMaxRate, QueuePolicy, RateLimit
 from holdfast.queue.rules import bucket
 
 PRESSURE_STARTS_AT = 0.1
-"""The share of `max_backlog` at which backpressure begins."""
+"""The share of `max_waiting` at which backpressure begins."""
 BURST_SECONDS = 1.0
 """Seconds of the allowed rate that may be sent in one burst: few, as the rate falls with each accepted message."""
 MAX_WAIT = 60.0
@@ -84,7 +84,7 @@ def admit(policy: QueuePolicy, limits: Limits, state: TenantState, wanted: int, 
     backlog_limit, hard = get_max_backlog(policy, limits), limits.bucket("max_rate")
     is_delaying = limits.over_max_rate is OverMaxRate.DELAY
     waiting = state.ready + state.delayed
-    steady = compute_allowed_rate(waiting, backlog_limit, policy.drain_rate)
+    steady = compute_allowed_rate(waiting, backlog_limit, policy.backpressure_rate)
     kept = wanted if backlog_limit is None else min(wanted, max(0, backlog_limit - waiting))
     if steady is not None:
         kept = min(kept, bucket.count_available(state.pressure_full_at, now, *steady))
@@ -151,7 +151,7 @@ def decide_each(admission: Admission) -> Iterator[MessageDecision]:
 
 def is_unlimited(limits: Limits) -> bool:
     """Return whether a tenant has no limits, so that only its waiting messages must be counted."""
-    return limits.rate is limits.max_rate is limits.run_rate is limits.concurrency is limits.max_backlog is None
+    return limits.rate is limits.max_rate is limits.run_rate is limits.concurrency is limits.max_waiting is None
 
 
 def get_room(policy: QueuePolicy, limits: Limits) -> int:
@@ -165,14 +165,14 @@ def _explain_refusal(policy: QueuePolicy, limits: Limits, state: TenantState, wa
     """Return which limit refuses one more message, and for how many seconds; of two limits, the longer one."""
     backlog_limit, hard = get_max_backlog(policy, limits), limits.bucket("max_rate")
     for_backlog = for_rate = 0.0
-    steady = compute_allowed_rate(waiting, backlog_limit, policy.drain_rate)
+    steady = compute_allowed_rate(waiting, backlog_limit, policy.backpressure_rate)
     if backlog_limit is not None and waiting >= backlog_limit:
         for_backlog = FULL_WAIT
     elif steady is not None:
         for_backlog = bucket.seconds_until_token(state.pressure_full_at, now, *steady)
-    if hard is not None and limits.over_max_rate is OverMaxRate.REJECT:
+    if hard is not None and limits.over_max_rate is OverMaxRate.REFUSE:
         for_rate = bucket.seconds_until_token(state.max_rate_full_at, now, *hard)
-    reason = RefusalReason.RATE if for_rate > for_backlog else RefusalReason.BACKLOG
+    reason = RefusalReason.RATE if for_rate > for_backlog else RefusalReason.MAX_WAITING
     return _Refusal(reason, min(MAX_WAIT, max(for_rate, for_backlog)))
 
 
@@ -223,7 +223,7 @@ def _get_fresh_bucket(policy: QueuePolicy) -> RateLimit | None:
 
 def get_max_backlog(policy: QueuePolicy, limits: Limits) -> int | None:
     """Return how many messages a tenant with these limits may have waiting, or None for any number."""
-    return policy.max_backlog if limits.max_backlog is None else limits.max_backlog
+    return policy.max_waiting if limits.max_waiting is None else limits.max_waiting
 
 
 def compute_pressure(waiting: int, backlog_limit: int | None) -> float:
@@ -231,10 +231,10 @@ def compute_pressure(waiting: int, backlog_limit: int | None) -> float:
     return 0.0 if backlog_limit is None else min(1.0, waiting / backlog_limit)
 
 
-def compute_allowed_rate(waiting: int, backlog_limit: int | None, drain_rate: float) -> RateLimit | None:
+def compute_allowed_rate(waiting: int, backlog_limit: int | None, backpressure_rate: float) -> RateLimit | None:
     """Return the rate at which a tenant may send under backpressure, or None for no restriction."""
     if backlog_limit is None or waiting < backlog_limit * PRESSURE_STARTS_AT:
         return None
     left = max(0.0, (backlog_limit - waiting) / (backlog_limit * (1 - PRESSURE_STARTS_AT)))
-    rate = drain_rate * min(1.0, left)
+    rate = backpressure_rate * min(1.0, left)
     return RateLimit(rate, max(1.0, rate * BURST_SECONDS))

@@ -86,8 +86,8 @@ _FOR_SPILLED = _each_at_times((*FRESH_SPILLED, *BACKLOG_SPILLED))
 _SHARES = (_FOR_BACKLOG, _FOR_LESS_URGENT, _FOR_SPILLED, (IN_ORDER,))
 
 
-def plan_turns(wanted: int, leased_before: int, policy: QueuePolicy, ranks: Collection[int] = RANKS) -> list[Turn]:
-    """Plan in which order to search for `wanted` messages, after `leased_before` were leased.
+def plan_turns(wanted: int, leased_so_far: int, policy: QueuePolicy, ranks: Collection[int] = RANKS) -> list[Turn]:
+    """Plan in which order to search for `wanted` messages, after `leased_so_far` were leased.
 
     A share of the leases goes to backlog, to less urgent and to spilled messages first. Shares are counted over all
     leases of a worker, so that they also apply to workers that lease one message at a time. A share that finds nothing
@@ -98,7 +98,7 @@ def plan_turns(wanted: int, leased_before: int, policy: QueuePolicy, ranks: Coll
     found: dict[tuple[Source, ...], int] = {}
     for orders, sums in zip(present, _pattern(policy), strict=True):
         first, last = (
-            turn // PERIOD * sums[-1] + sums[turn % PERIOD] for turn in (leased_before, leased_before + wanted)
+            turn // PERIOD * sums[-1] + sums[turn % PERIOD] for turn in (leased_so_far, leased_so_far + wanted)
         )
         for index, order in enumerate(orders):
             # The number of this share's leases that use this order: those whose number modulo len(orders) is `index`.

@@ -45,10 +45,10 @@ class _Measurement(NamedTuple):
 class Fetcher:
     """Leases messages and passes them to the executors."""
 
-    def __init__(self, context: WorkerContext, executors: HandlerExecutors, is_out: Callable[[], bool]) -> None:
+    def __init__(self, context: WorkerContext, executors: HandlerExecutors, is_zone_out: Callable[[], bool]) -> None:
         self._context = context
         self._executors = executors
-        self._is_out = is_out
+        self._is_out = is_zone_out
         self._quarantine = Quarantine(context, executors)
         # A random position in the cycle of shares, or workers that start together would all lease the same shares.
         self._leased_before = random.randrange(PERIOD)  # noqa: S311 - not for cryptography
@@ -83,7 +83,7 @@ class Fetcher:
                     queue=context.queue,
                     count=count,
                     lease=context.lease,
-                    leased_before=self._leased_before,
+                    leased_so_far=self._leased_before,
                     caps=self._caps,
                 )
             )
@@ -173,7 +173,7 @@ class Quarantine:
 
     def keep(self, message: LeasedMessage, *, is_async: bool) -> bool:
         """Quarantine or release a message that may have crashed workers. Return whether it is one."""
-        if message.delivery.deaths < SUSPECT_DEATHS:
+        if message.delivery.expired_leases < SUSPECT_DEATHS:
             return False
         if self._suspect is None:
             self._suspect, self._is_async, self._has_begun = message, is_async, False
@@ -200,7 +200,7 @@ class Quarantine:
                 suspect.delivery.id,
                 context.queue,
                 suspect.delivery.tenant,
-                suspect.delivery.deaths,
+                suspect.delivery.expired_leases,
             )
             _submit(context, self._executors, [suspect], is_async=self._is_async)
         context.leased.wait_for_change(STOP_CHECK_SECONDS)

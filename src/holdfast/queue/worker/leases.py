@@ -97,7 +97,11 @@ class Settler:
             at = self._context.clock.wall()
             for one, was_held in zip(finished, accepted, strict=True):
                 if one.message.started_at is not None or not isinstance(one.disposition, Release):
-                    ending = get_attempt_result(one.disposition) if was_held or one.is_uncertain else AttemptResult.LOST
+                    ending = (
+                        get_attempt_result(one.disposition)
+                        if was_held or one.is_uncertain
+                        else AttemptResult.LEASE_LOST
+                    )
                     self._context.events.emit(_event(one.message, at, one.seconds, ending, one.error))
 
 
@@ -121,18 +125,22 @@ def get_attempt_result(disposition: Disposition) -> AttemptResult:
 
 
 class Watchdog:
-    """Ends handlers at their timeout, before their lease expires, and `grace` seconds after `is_out`.
+    """Ends handlers at their timeout, before their lease expires, and `shutdown_timeout` seconds after `is_zone_out`.
 
     Also releases messages that wait too long for their handlers.
     """
 
     def __init__(
-        self, context: WorkerContext, executors: HandlerExecutors, is_out: Callable[[], bool], grace: float
+        self,
+        context: WorkerContext,
+        executors: HandlerExecutors,
+        is_zone_out: Callable[[], bool],
+        shutdown_timeout: float,
     ) -> None:
         self._context = context
         self._executors = executors
-        self._is_out = is_out
-        self._grace = grace
+        self._is_out = is_zone_out
+        self._shutdown_timeout = shutdown_timeout
         self._out_since: float | None = None
         self._was_stuck = False
         self.loop = context.loop("watch", self.step)
@@ -175,7 +183,7 @@ class Watchdog:
         self._interrupt(message, why)
         if message.started_at is not None and context.events.is_enabled:
             seconds = context.clock.monotonic() - message.started_at
-            context.events.emit(_event(message, context.clock.wall(), seconds, AttemptResult.LOST))
+            context.events.emit(_event(message, context.clock.wall(), seconds, AttemptResult.LEASE_LOST))
 
     def _end(self, message: LeasedMessage, finished: FinishedMessage, why: str) -> None:
         if self._context.leased.finish(finished):
@@ -201,13 +209,13 @@ class Watchdog:
         return is_stuck
 
     def _check_zone(self, now: float) -> None:
-        """If the zone is out, release waiting messages, and all others after `grace` seconds."""
+        """If the zone is out, release waiting messages, and all others after `shutdown_timeout` seconds."""
         if not self._is_out():
             self._out_since = None
             return
         if self._out_since is None:
             self._out_since = now
-        self.release("the zone is out", include_started=now - self._out_since >= self._grace)
+        self.release("the zone is out", include_started=now - self._out_since >= self._shutdown_timeout)
 
 
 class Heartbeat:

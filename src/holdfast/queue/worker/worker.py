@@ -40,7 +40,7 @@ class WorkerOptions:
 
     concurrency: int = 8
     """Messages handled at the same time: threads for synchronous handlers, tasks for asynchronous ones."""
-    grace: float = 20.0
+    shutdown_timeout: float = 20.0
     """Seconds that handlers have to end when the worker stops. Orchestrators kill after 30."""
     zone: Zone | None = None
     """The zone of the worker. While it is out, the worker leases nothing and releases its messages."""
@@ -50,8 +50,8 @@ class WorkerOptions:
     def __post_init__(self) -> None:
         if not 1 <= self.concurrency <= 10_000:
             raise InvalidValue(f"a worker's concurrency of {self.concurrency}: expected 1 to 10000")
-        if not 0 <= self.grace <= threading.TIMEOUT_MAX:
-            raise InvalidValue(f"a worker's grace of {self.grace} s: expected 0 or more")
+        if not 0 <= self.shutdown_timeout <= threading.TIMEOUT_MAX:
+            raise InvalidValue(f"a worker's shutdown timeout of {self.shutdown_timeout} s: expected 0 or more")
 
 
 class Worker:
@@ -95,9 +95,9 @@ class Worker:
         return run is None or not (run.fetcher.is_leasing or len(run.context.leased))
 
     @property
-    def is_out(self) -> bool:
+    def is_zone_out(self) -> bool:
         zone = self.options.zone
-        return self._zones is not None and zone is not None and zone in self._zones.out(self.options.workload)
+        return self._zones is not None and zone is not None and zone in self._zones.zones_out(self.options.workload)
 
     @property
     def is_stuck(self) -> bool:
@@ -125,7 +125,7 @@ class Worker:
                     raise
 
     def stop(self) -> None:
-        """Stop leasing, let handlers end, release the rest. May be repeated. In a handler, call `request_stop`."""
+        """Stop leasing, let running handlers finish, release all other messages. In a handler, call `request_stop`."""
         with self._changing:
             if self._current_run is not None:
                 try:
@@ -177,7 +177,9 @@ class Worker:
             events=EventEmitter(self.queue.name, self._sink),
             clock=self._clock,
         )
-        return WorkerRun(context, grace=self.options.grace, is_out=lambda: self.is_out, loop=loop)
+        return WorkerRun(
+            context, shutdown_timeout=self.options.shutdown_timeout, is_zone_out=lambda: self.is_zone_out, loop=loop
+        )
 
     def reset_after_fork(self) -> None:
         """Start with an unlocked lock and no run, in the child of a fork: the threads exist only in the parent."""
@@ -217,17 +219,17 @@ class WorkerRun:
         self,
         context: WorkerContext,
         *,
-        grace: float,
-        is_out: Callable[[], bool] = lambda: False,
+        shutdown_timeout: float,
+        is_zone_out: Callable[[], bool] = lambda: False,
         loop: "asyncio.AbstractEventLoop | None" = None,
     ) -> None:
         self.context = context
-        self._grace = grace
+        self._shutdown_timeout = shutdown_timeout
         self.executors = HandlerExecutors(context, loop)
         self.settler = Settler(context)
-        self.watchdog = Watchdog(context, self.executors, is_out, grace)
+        self.watchdog = Watchdog(context, self.executors, is_zone_out, shutdown_timeout)
         self.heartbeat = Heartbeat(context, self.watchdog)
-        self.fetcher = Fetcher(context, self.executors, is_out)
+        self.fetcher = Fetcher(context, self.executors, is_zone_out)
         self.sweeper = Sweeper(context)
         parts = (self.settler, self.watchdog, self.heartbeat, self.fetcher, self.sweeper)
         self._loops = [part.loop for part in parts]
@@ -237,7 +239,7 @@ class WorkerRun:
             loop.start()
 
     def stop(self) -> None:
-        """Stop leasing, let handlers end, and release the rest: the fetcher stops first, the settler last."""
+        """Stop leasing, let running handlers finish, release the others: the fetcher stops first, the settler last."""
         try:
             self._finish()
         finally:
@@ -248,14 +250,14 @@ class WorkerRun:
 
     def _finish(self) -> None:
         held, clock = self.context.leased, self.context.clock
-        until = clock.monotonic() + self._grace
+        until = clock.monotonic() + self._shutdown_timeout
         self.fetcher.is_stopping = True
         # Release messages that have not begun immediately, and those of a lease in progress when it has returned.
         self.watchdog.release("the worker stops", include_started=False)
         self.fetcher.loop.stop(SETTLE_SECONDS)
         self.watchdog.release("the worker stops", include_started=False)
         if not held.wait_until_empty(max(0.0, until - clock.monotonic())):
-            self.watchdog.release("the worker stops, and its grace period is over", include_started=True)
+            self.watchdog.release("the worker stops, and its shutdown timeout is over", include_started=True)
         self.executors.stop()
         if not self.executors.join(RETURN_SECONDS):
             log.warning("queue %s: some handlers have not returned; they end with the process", self.context.queue)

@@ -48,18 +48,18 @@ class FullLimits(Limits, frozen=True, kw_only=True, omit_defaults=False):
     run_rate: _Rate | None = None
     run_burst: _Burst | None = None
     concurrency: _Count | None = None
-    max_backlog: _Count | None = None
+    max_waiting: _Count | None = None
 
 
 class FullPolicy(QueuePolicy, frozen=True, kw_only=True, omit_defaults=False):
     """The policy of a queue, with all values."""
 
     lanes: Annotated[int, Meta(ge=1, le=4096)] = _DEFAULT.lanes
-    hand: Annotated[int, Meta(ge=0, le=64)] = _DEFAULT.hand
+    lanes_per_tenant: Annotated[int, Meta(ge=0, le=64)] = _DEFAULT.lanes_per_tenant
     limits: FullLimits = FullLimits()
     spill_above: _CountOrZero | None = _DEFAULT.spill_above
-    max_backlog: _Count | None = _DEFAULT.max_backlog
-    drain_rate: Annotated[float, Meta(ge=1e-6, le=1e12)] = _DEFAULT.drain_rate
+    max_waiting: _Count | None = _DEFAULT.max_waiting
+    backpressure_rate: Annotated[float, Meta(ge=1e-6, le=1e12)] = _DEFAULT.backpressure_rate
     fresh_for: _Seconds = _DEFAULT.fresh_for
     backlog_share: _Share = _DEFAULT.backlog_share
     low_priority_share: _Share = _DEFAULT.low_priority_share

@@ -81,7 +81,7 @@ class AcceptedResult(Struct, frozen=True, kw_only=True, tag="accepted", tag_fiel
     trace: str
     """The W3C `traceparent` of the message; for a duplicate, that of this request."""
     pressure: float
-    """Share of the tenant's `max_backlog` in use, 0 to 1. At 1, sends are refused."""
+    """Share of the tenant's `max_waiting` in use, 0 to 1. At 1, sends are refused."""
     is_duplicate: bool
     """Whether a message with the same key was stored before. Then `id` is the id of the earlier message."""
 

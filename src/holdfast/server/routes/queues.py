@@ -77,7 +77,7 @@ class TenantUsage(TenantDepth, frozen=True, kw_only=True):
 
     queue: str
     pressure: float
-    max_backlog: int | None
+    max_waiting: int | None
     """Waiting messages, due or not, at which more are refused."""
     limits: FullLimits
 
@@ -128,13 +128,13 @@ async def tenant_usage(
     nothing = TenantDepth(tenant=whose, ready=0, spilled=0, leased=0, delayed=0, dead=0)
     found = next(iter(snapshot.tenants), nothing)
     limits = snapshot.policy.limits if found.limits is None else found.limits
-    max_backlog = get_max_backlog(snapshot.policy, limits)
+    max_waiting = get_max_backlog(snapshot.policy, limits)
     return TenantUsage(
         queue=name,
         tenant=whose,
         **count_by_state(found),
-        pressure=compute_pressure(found.waiting + found.delayed, max_backlog),
-        max_backlog=max_backlog,
+        pressure=compute_pressure(found.waiting + found.delayed, max_waiting),
+        max_waiting=max_waiting,
         limits=full_limits(limits),
     )
 

@@ -85,8 +85,8 @@ def build_report(
     left = found if live is checked else count_shared_workers(live.distinct)
     largest = int(checked.sizes.max(initial=0))
     if shards_possible is None:
-        # A worker that relieves another is in the shards of that one, and adds no shards.
-        slots = sum(slot.relieves is None for slot in fleet.slots)
+        # A worker that shares_slot_of another is in the shards of that one, and adds no shards.
+        slots = sum(slot.shares_slot_of is None for slot in fleet.slots)
         shards_possible = math.comb(slots, largest if size is None else size)
     crowded = find_shared_hosts(fleet)
     attackers_survived = _count_attackers_survived(live, shared.max_shared)

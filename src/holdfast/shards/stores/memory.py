@@ -69,7 +69,7 @@ class MemoryShardStore:
             self._layouts.append(StoredLayout(newest + 1, since, text))
             return self._layouts[-1]
 
-    def forget_layouts(self, before: float) -> int:
+    def delete_old_layouts(self, before: float) -> int:
         with self._lock:
             kept = [
                 layout

@@ -113,7 +113,7 @@ class SqlShardStore:
     def write_layout(self, text: bytes, expected_version: int, at: float, capacity: int) -> StoredLayout:
         return self._database.write(lambda transaction: self._write(transaction, text, expected_version, at, capacity))
 
-    def forget_layouts(self, before: float) -> int:
+    def delete_old_layouts(self, before: float) -> int:
         return len(self._database.write(lambda transaction: transaction.execute(_FORGET, (self._registry, before))))
 
     def _rows(self, statement: str, *values: Value) -> Sequence[Row]:

@@ -32,7 +32,7 @@ def encode_item(status: ZoneStatus, write_id: str) -> Item:
     """Return the item for `status`, tagged with `write_id`."""
     item: dict[str, Mapping[str, Any]] = {
         KEY: {"S": build_key(status.zone, status.workload)},
-        "Healthy": {"BOOL": not status.out},
+        "Healthy": {"BOOL": not status.state.is_out},
         "State": {"S": status.state},
         "Since": {"N": repr(float(status.since))},
         "By": {"S": status.by},

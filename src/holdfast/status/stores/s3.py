@@ -59,9 +59,9 @@ class S3StatusStore(AwsStatusStore):
         if expected != (ABSENT_VERSION if found is None else found.status.version):
             raise build_conflict(status, expected)
         stored = replace(status, version=self._versions.next(key, expected))
-        if not status.out:
+        if not status.state.is_out:
             stored = replace(stored, state=ZoneState.IN, share=None)  # an absent object has no other state
-        done = self._put(key, stored, found) if status.out else found is None or self._remove(key, found)
+        done = self._put(key, stored, found) if status.state.is_out else found is None or self._remove(key, found)
         if not done:
             raise build_conflict(status, expected)
         return stored

@@ -7,7 +7,7 @@
                 yield backend
 
 Needs pytest and hypothesis. Each test begins with an empty backend. If a backend uses a server's time instead of the
-clock, override the fixture `elapse` as well. Start reading at `probe.py`; there is a module for each kind of promise.
+clock, override the fixture `advance_time` as well. Start reading at `probe.py`; each kind of promise has a module.
 """
 
 from pkgutil import iter_modules

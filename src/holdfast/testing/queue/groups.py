@@ -46,7 +46,7 @@ class GroupSuite(BackendSuite):
         first, second = work.put(count=2, group="g")
         work.settle(RetryLater(10.0), work.lease_one())
         assert work.lease() == []
-        work.elapse(10.1)
+        work.advance_time(10.1)
         again = work.lease_one()
         assert (again.id, again.attempt) == (first, 2)
         work.settle(Release(), again)
@@ -60,7 +60,7 @@ class GroupSuite(BackendSuite):
         first, second = work.put(count=2, group="g")
         for _ in range(2):
             assert work.lease_one(lease=1.0).id == first
-            work.elapse(2.0)
+            work.advance_time(2.0)
         found = work.request_lease()
         assert found.buried == 1
         rest = found.deliveries or work.lease()
@@ -73,7 +73,7 @@ class GroupSuite(BackendSuite):
         [third] = work.put(group="g", delay=60.0)
         assert work.depth == DepthCounts(delayed=3)
         assert work.lease() == []
-        work.elapse(11.0)
+        work.advance_time(11.0)
         for number in (first, second):
             delivery = work.lease_one()
             assert delivery.id == number
@@ -81,7 +81,7 @@ class GroupSuite(BackendSuite):
         found = work.request_lease()
         assert list(found.deliveries) == []
         assert found.next_due == pytest.approx(49.0, abs=0.01)
-        work.elapse(50.0)
+        work.advance_time(50.0)
         assert work.lease_one().id == third
 
     def test_priorities_do_not_change_the_order_of_a_group(self, work: Probe) -> None:
@@ -91,20 +91,20 @@ class GroupSuite(BackendSuite):
     def test_an_expired_message_lets_the_next_of_its_group_go(self, work: Probe) -> None:
         work.put(group="g", ttl=1.0)
         [second] = work.put(group="g")
-        work.elapse(2.0)
+        work.advance_time(2.0)
         assert ids(work.drain()) == [second]
         work.put(group="g", ttl=1.0)
         [fourth] = work.put(group="g")
-        work.elapse(2.0)
+        work.advance_time(2.0)
         assert work.backend.sweep("work") == 1
         assert work.lease_one().id == fourth
 
     def test_a_sweep_drops_messages_that_wait_in_their_group(self, work: Probe) -> None:
         work.put(count=20, group="g")
         held = work.lease_one()
-        work.elapse(1.0)
+        work.advance_time(1.0)
         before = work.now
-        work.elapse(1.0)
+        work.advance_time(1.0)
         [fresh] = work.put(group="g")
         assert work.backend.sweep("work", before) == 19
         assert work.lease() == []
@@ -138,11 +138,11 @@ class GroupSuite(BackendSuite):
         assert held.id == second
         work.put(group="g", ttl=1.0)
         assert work.redrive() == 1
-        work.elapse(2.0)
+        work.advance_time(2.0)
         work.put(group="g")
         assert work.backend.sweep("work") == 1
         assert work.lease() == []
-        work.elapse(1.0)
+        work.advance_time(1.0)
         assert work.backend.sweep("work", work.now) == 2, "the redriven message keeps its age"
         assert work.lease() == []
         [fifth] = work.put(group="g")
@@ -172,7 +172,7 @@ class GroupSuite(BackendSuite):
         assert ids(work.drain()) == [dead, second]
 
     def test_groups_work_with_one_lane_for_each_tenant(self, work: Probe) -> None:
-        work.change_policy(hand=0, spill_above=1)
+        work.change_policy(lanes_per_tenant=0, spill_above=1)
         sent = [*work.put(count=2), *work.put(count=3, group="g")]
         assert sorted(ids(work.drain())) == sorted(sent)
 
@@ -186,7 +186,7 @@ class GroupSuite(BackendSuite):
 
         def produce(group: str) -> None:
             for size in (1, 3, 2, 4, 1):
-                kept = work.send_kept(*[message(f"t{len(group)}", group=group)] * size)
+                kept = work.send_accepted(*[message(f"t{len(group)}", group=group)] * size)
                 sent[group] += [one.id for one in kept]
 
         def serve(worker: int) -> None:
@@ -244,7 +244,7 @@ class TopicSuite(BackendSuite):
         assert sum(one.is_first_of_topic for one in found) == len({one.body for one in found})
         work.settle(RetryLater(1.0), *found[:2])
         work.settle(Release(), *found[2:4])
-        work.elapse(2.0)
+        work.advance_time(2.0)
         found += work.lease()
         found += other.lease()
         firsts = [one.body for one in found if one.is_first_of_topic]
@@ -253,7 +253,7 @@ class TopicSuite(BackendSuite):
     def test_a_message_that_was_dropped_for_one_is_first_for_another(self, work: Probe) -> None:
         other, _ = self._subscribers(work)
         work.backend.send("news", [message()], is_topic=True)
-        work.elapse(1.0)
+        work.advance_time(1.0)
         assert work.backend.sweep("work", work.now) == 1
         assert other.lease_one().is_first_of_topic
 
@@ -290,7 +290,7 @@ class TopicSuite(BackendSuite):
         assert other.depth == DepthCounts(ready=1, delayed=1)
         work.drain()
         other.drain()
-        other.elapse(6.0)
+        other.advance_time(6.0)
         assert other.lease_one().is_first_of_topic, "the first queue refused it"
 
     @pytest.mark.parametrize("topic", ["", "a b", "x" * 129])

@@ -36,10 +36,10 @@ class InspectSuite(BackendSuite):
         assert (tenant.ready, tenant.spilled, tenant.leased, tenant.dead) == (1, 0, 2, 1)
 
     def test_the_oldest_is_the_one_that_waits_the_longest(self, work: Probe) -> None:
-        work.change_policy(lanes=1, hand=1)
+        work.change_policy(lanes=1, lanes_per_tenant=1)
         work.put()
         first = work.now
-        work.elapse(5.0)
+        work.advance_time(5.0)
         work.put()
         [lane] = work.inspect().lanes
         assert lane.oldest_since == pytest.approx(first, abs=0.01)
@@ -85,15 +85,15 @@ class InspectSuite(BackendSuite):
             leased: ("a", MessageState.LEASED, 1),
             failed: ("a", MessageState.DELAYED, 1),
             delayed: ("b", MessageState.DELAYED, 0),
-            waiting: ("b", MessageState.WAITING, 0),
+            waiting: ("b", MessageState.READY, 0),
             behind: ("b", MessageState.DELAYED, 0),
         }
         untils = {number: None if one.until is None else round(one.until - now, 2) for number, one in found.items()}
         assert untils == {dead: None, leased: 20.0, failed: 10.0, delayed: 5.0, waiting: None, behind: None}
         assert found[failed].sent_at == pytest.approx(now, abs=0.01)
         assert found[delayed].sent_at == pytest.approx(now + 5.0, abs=0.01)
-        work.elapse(15.0)
-        assert work.backend.inspect("work", messages=[failed]).messages[failed].state is MessageState.WAITING
+        work.advance_time(15.0)
+        assert work.backend.inspect("work", messages=[failed]).messages[failed].state is MessageState.READY
 
     def test_lanes_can_be_left_out(self, work: Probe) -> None:
         work.put()
@@ -103,11 +103,11 @@ class InspectSuite(BackendSuite):
         assert [one.tenant for one in snapshot.tenants] == ["a"]
 
     def test_totals_cover_all_lanes(self, work: Probe) -> None:
-        work.change_policy(spill_above=2, lanes=1, hand=1)
+        work.change_policy(spill_above=2, lanes=1, lanes_per_tenant=1)
         work.put(count=3)
         first = work.now
         work.settle(Bury("why"), *work.lease(1))
-        work.elapse(5.0)
+        work.advance_time(5.0)
         work.put("b", 2)
         work.put("c", delay=60.0)
         work.put("a", 3)
@@ -127,10 +127,10 @@ class DeadLetterSuite(BackendSuite):
     def test_a_dead_letter_has_all_values_of_its_message(self, work: Probe) -> None:
         work.require_capability("groups")
         trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
-        work.send_kept(message("shop", b"\0body", priority=1, group="g", trace=trace))
+        work.send_accepted(message("shop", b"\0body", priority=1, group="g", trace=trace))
         sent = work.now
         delivery = work.lease_one()
-        work.elapse(7.0)
+        work.advance_time(7.0)
         assert work.settle(Bury("ValueError: no", "Traceback:\n  ä"), delivery) == [True]
         [letter] = work.backend.list_dead_letters(work.query())
         assert (letter.id, letter.queue, letter.tenant, letter.body) == (delivery.id, "work", "shop", b"\0body")
@@ -152,7 +152,7 @@ class DeadLetterSuite(BackendSuite):
 
     def test_dead_letters_are_not_delivered(self, work: Probe) -> None:
         self._buried(work, ["a"])
-        work.elapse(100_000.0)
+        work.advance_time(100_000.0)
         work.backend.sweep("work", work.now)
         assert work.lease() == []
         assert work.depth == DepthCounts(dead=1)
@@ -160,7 +160,7 @@ class DeadLetterSuite(BackendSuite):
     def test_dead_letters_can_be_filtered(self, work: Probe) -> None:
         buried = self._buried(work, ["a", "b", "a", "c", "b"])
         numbers = ids(buried)
-        work.elapse(10.0)
+        work.advance_time(10.0)
         work.put("a")
         [late] = work.lease()
         work.settle(Bury("100% of_it! failed"), late)
@@ -197,9 +197,9 @@ class DeadLetterSuite(BackendSuite):
         work.put("a")
         sent = work.now
         work.settle(Bury("why"), work.lease_one())
-        work.elapse(100.0)
+        work.advance_time(100.0)
         work.put("b")
-        work.elapse(100.0)
+        work.advance_time(100.0)
         assert work.redrive() == 1
         assert work.depth == DepthCounts(ready=2)
         assert work.tenant("a").dead == 0
@@ -207,7 +207,7 @@ class DeadLetterSuite(BackendSuite):
             [delivery] = [one for one in work.lease(1, lease=5.0) if one.tenant == "a"]
             assert delivery.attempt == attempt
             assert delivery.sent_at == pytest.approx(sent, abs=0.01)
-            work.elapse(6.0)
+            work.advance_time(6.0)
         assert work.request_lease(1).buried == 1
         [letter] = work.backend.list_dead_letters(work.query())
         assert letter.attempts == 2
@@ -219,11 +219,11 @@ class DeadLetterSuite(BackendSuite):
         work.put(count=2)
         work.put(ttl=5.0)
         work.settle(Bury("why"), *work.lease())
-        work.elapse(1000.0)
+        work.advance_time(1000.0)
         assert work.redrive() == 3
         assert work.backend.sweep("work") == 0
         assert len(work.lease(1)) == 1
-        work.elapse(11.0)
+        work.advance_time(11.0)
         found = work.request_lease()
         assert (list(found.deliveries), found.dropped) == ([], 2)
 

@@ -31,7 +31,7 @@ class LeaseSuite(BackendSuite):
         delivery = work.lease_one()
         assert work.lease() == []
         work.ack(delivery)
-        work.elapse(1000.0)
+        work.advance_time(1000.0)
         assert work.lease() == []
         assert work.depth == DepthCounts()
 
@@ -47,16 +47,16 @@ class LeaseSuite(BackendSuite):
         work.settle(Release(), first)
         second = work.lease_one(lease=10.0)
         work.settle(RetryLater(1.0), second)
-        work.elapse(2.0)
+        work.advance_time(2.0)
         third = work.lease_one(lease=10.0)
-        work.elapse(11.0)
+        work.advance_time(11.0)
         fourth = self._later(work)
-        work.elapse(11.0)
+        work.advance_time(11.0)
         fifth = self._later(work)
-        assert [one.deaths for one in (first, second, third, fourth, fifth)] == [0, 0, 0, 1, 2]
+        assert [one.expired_leases for one in (first, second, third, fourth, fifth)] == [0, 0, 0, 1, 2]
         work.settle(Bury("why"), fifth)
         work.redrive()
-        assert work.lease_one().deaths == 0, "after a redrive"
+        assert work.lease_one().expired_leases == 0, "after a redrive"
 
     def _later(self, work: Probe) -> Delivery:
         """Return a delivery that may be delayed, because its workers crashed more than once."""
@@ -64,15 +64,15 @@ class LeaseSuite(BackendSuite):
             found = work.lease(lease=10.0)
             if found:
                 return found[0]
-            work.elapse(60.0)
+            work.advance_time(60.0)
         raise AssertionError("the message was not delivered again")
 
     def test_a_message_is_delivered_again_when_its_lease_ends(self, work: Probe) -> None:
         work.put()
         first = work.lease_one(lease=10.0)
-        work.elapse(9.9)
+        work.advance_time(9.9)
         assert work.lease() == []
-        work.elapse(0.2)
+        work.advance_time(0.2)
         again = work.request_lease()
         assert again.redelivered == 1
         [second] = again.deliveries
@@ -86,7 +86,7 @@ class LeaseSuite(BackendSuite):
         """A slow worker's message is not handled twice."""
         work.put()
         late = work.lease_one(lease=1.0)
-        work.elapse(5.0)
+        work.advance_time(5.0)
         work.ack(late)
         assert work.drain() == []
 
@@ -97,7 +97,7 @@ class LeaseSuite(BackendSuite):
         """Whatever the late worker settles, the message stays leased to the other one."""
         work.put()
         stale = work.lease_one(lease=1.0)
-        work.elapse(2.0)
+        work.advance_time(2.0)
         good = work.lease_one()
         before = work.inspect("a")
         assert work.settle(disposition, stale) == [False]
@@ -149,12 +149,12 @@ class LeaseSuite(BackendSuite):
         work.put()
         delivery = work.lease_one(lease=10.0)
         for _ in range(5):
-            work.elapse(8.0)
+            work.advance_time(8.0)
             assert work.settle(ExtendLease(10.0), delivery) == [True]
             assert work.lease() == []
-        work.elapse(9.9)
+        work.advance_time(9.9)
         assert work.lease() == []
-        work.elapse(0.2)
+        work.advance_time(0.2)
         assert work.lease_one().attempt == 2
 
     def test_a_heartbeat_may_come_with_a_settlement(self, work: Probe) -> None:
@@ -167,7 +167,7 @@ class LeaseSuite(BackendSuite):
         ]
         assert list(work.backend.settle(settlements)) == [True, True, True]
         assert work.depth == DepthCounts(leased=1)
-        work.elapse(30.0)
+        work.advance_time(30.0)
         assert work.lease() == []
 
     def test_a_failed_message_is_delivered_again_after_its_delay(self, work: Probe) -> None:
@@ -175,11 +175,11 @@ class LeaseSuite(BackendSuite):
         first = work.lease_one()
         assert work.settle(RetryLater(20.0), first) == [True]
         assert work.depth == DepthCounts(delayed=1)
-        work.elapse(19.9)
+        work.advance_time(19.9)
         found = work.request_lease()
         assert list(found.deliveries) == []
         assert found.next_due == pytest.approx(0.1, abs=0.01)
-        work.elapse(0.2)
+        work.advance_time(0.2)
         second = work.lease_one()
         assert (second.id, second.attempt, second.sent_at) == (number, 2, first.sent_at)
         assert second.ready_since == pytest.approx(first.ready_since + 20.0, abs=0.01)
@@ -191,17 +191,17 @@ class LeaseSuite(BackendSuite):
             first = work.lease_one()
             assert first.attempt == 1
             work.settle(RetryLater(5.0, is_attempt=False), first)
-            work.elapse(6.0)
+            work.advance_time(6.0)
         assert work.lease_one().attempt == 1
 
     def test_a_retry_without_delay_comes_soon(self, work: Probe) -> None:
         work.put()
         work.settle(RetryLater(0.0), work.lease_one())
-        work.elapse(0.01)
+        work.advance_time(0.01)
         assert work.lease_one().attempt == 2
 
     def test_a_released_message_can_be_leased_immediately(self, work: Probe) -> None:
-        work.change_policy(lanes=1, hand=1)
+        work.change_policy(lanes=1, lanes_per_tenant=1)
         [number, *_] = work.put(count=3)
         first, *others = work.lease()
         assert first.id == number
@@ -220,15 +220,15 @@ class LeaseSuite(BackendSuite):
         for _ in range(5):
             work.settle(Release(), work.lease_one())
         assert work.lease_one(lease=1.0).attempt == 1
-        work.elapse(2.0)
+        work.advance_time(2.0)
         assert work.lease_one(lease=1.0).attempt == 2
-        work.elapse(2.0)
+        work.advance_time(2.0)
         assert work.request_lease().buried == 1
 
     def test_a_dropped_message_is_deleted(self, work: Probe) -> None:
         work.put()
         assert work.settle(Drop(), work.lease_one()) == [True]
-        work.elapse(1000.0)
+        work.advance_time(1000.0)
         assert work.lease() == []
         assert work.depth == DepthCounts()
 
@@ -237,10 +237,10 @@ class LeaseSuite(BackendSuite):
         [number] = work.put()
         for attempt in (1, 2, 3):
             assert work.lease_one(lease=1.0).attempt == attempt
-            work.elapse(2.0)
+            work.advance_time(2.0)
             if attempt == 2:
                 assert work.lease() == []
-                work.elapse(1.0)
+                work.advance_time(1.0)
         last = work.request_lease()
         assert list(last.deliveries) == []
         assert (last.buried, last.redelivered) == (1, 0)
@@ -266,9 +266,9 @@ class LeaseSuite(BackendSuite):
         found = work.request_lease()
         assert list(found.deliveries) == []
         assert found.next_due == pytest.approx(100.0, abs=0.01)
-        work.elapse(99.9)
+        work.advance_time(99.9)
         assert work.lease() == []
-        work.elapse(0.2)
+        work.advance_time(0.2)
         delivery = work.lease_one()
         assert (delivery.id, delivery.attempt) == (number, 1)
         assert delivery.sent_at == pytest.approx(sent + 100.0, abs=0.01)
@@ -278,7 +278,7 @@ class LeaseSuite(BackendSuite):
         work.put(delay=50.0)
         work.put()
         assert work.request_lease(lease=20.0).next_due == pytest.approx(20.0, abs=0.01)
-        work.elapse(15.0)
+        work.advance_time(15.0)
         assert work.request_lease().next_due == pytest.approx(5.0, abs=0.01)
 
     def test_a_lease_says_how_much_its_tenants_have(self, work: Probe) -> None:

@@ -15,11 +15,11 @@ class LimitSuite(BackendSuite):
 
     def test_messages_above_the_rate_are_spilled(self, work: Probe) -> None:
         work.set_limits(rate=1.0, burst=3.0)
-        sent = work.send_kept(*[message()] * 5)
+        sent = work.send_accepted(*[message()] * 5)
         assert [one.is_spilled for one in sent] == [False] * 3 + [True] * 2
         assert (work.tenant().ready, work.tenant().spilled) == (3, 2)
-        work.elapse(2.0)
-        assert [one.is_spilled for one in work.send_kept(*[message()] * 3)] == [False, False, True]
+        work.advance_time(2.0)
+        assert [one.is_spilled for one in work.send_accepted(*[message()] * 3)] == [False, False, True]
         assert len(work.drain()) == 8
         assert work.tenant().spilled == 0
 
@@ -32,10 +32,10 @@ class LimitSuite(BackendSuite):
 
     def test_messages_above_spill_above_are_spilled(self, work: Probe) -> None:
         work.change_policy(spill_above=10)
-        assert [one.is_spilled for one in work.send_kept(*[message()] * 15)] == [False] * 10 + [True] * 5
-        assert not any(one.is_spilled for one in work.send_kept(*[message("b")] * 10))
+        assert [one.is_spilled for one in work.send_accepted(*[message()] * 15)] == [False] * 10 + [True] * 5
+        assert not any(one.is_spilled for one in work.send_accepted(*[message("b")] * 10))
         work.drain()
-        assert not any(one.is_spilled for one in work.send_kept(*[message()] * 10))
+        assert not any(one.is_spilled for one in work.send_accepted(*[message()] * 10))
 
     def test_concurrency_limits_leased_messages(self, work: Probe) -> None:
         work.set_limits(concurrency=2)
@@ -59,12 +59,12 @@ class LimitSuite(BackendSuite):
         work.put(count=2)
         assert len(work.lease(lease=5.0)) == 1
         assert work.lease() == []
-        work.elapse(6.0)
+        work.advance_time(6.0)
         assert len(work.lease()) == 1
         assert work.tenant().leased == 1
 
     def test_a_tenant_at_its_limit_delays_no_other(self, work: Probe) -> None:
-        work.change_policy(lanes=1, hand=1)
+        work.change_policy(lanes=1, lanes_per_tenant=1)
         work.set_limits("a", concurrency=1)
         work.put("a", 150)
         others = work.put("b", 5)
@@ -82,10 +82,10 @@ class LimitSuite(BackendSuite):
         assert list(found.deliveries) == []
         assert found.next_due is not None
         assert 0.0 < found.next_due <= 0.11
-        work.elapse(0.11)
+        work.advance_time(0.11)
         assert len(work.lease()) == 1
         for _ in range(5):
-            work.elapse(10.0)
+            work.advance_time(10.0)
             assert len(work.lease(lease=1000.0)) == 2
 
     def test_messages_above_a_cap_are_spilled(self, work: Probe) -> None:
@@ -109,21 +109,21 @@ class LimitSuite(BackendSuite):
         assert (refused.tenant, refused.reason) == ("a", RefusalReason.RATE)
         assert refused.retry_after == pytest.approx(0.5, abs=0.01)
         assert work.depth == DepthCounts(ready=3)
-        work.elapse(refused.retry_after - 0.01)
+        work.advance_time(refused.retry_after - 0.01)
         assert isinstance(work.send(message())[0], RefusedMessage)
-        work.elapse(0.01)
+        work.advance_time(0.01)
         assert [type(one) for one in work.send(message(), message())] == [SentMessage, RefusedMessage]
 
     def test_messages_above_max_rate_can_be_delayed(self, work: Probe) -> None:
         """If configured, nothing is refused, and the rate still applies."""
         work.set_limits(max_rate=1.0, max_burst=2.0, over_max_rate=OverMaxRate.DELAY)
-        work.send_kept(*[message()] * 4)
+        work.send_accepted(*[message()] * 4)
         assert work.depth == DepthCounts(ready=2, delayed=2)
-        work.send_kept(message())
+        work.send_accepted(message())
         assert work.depth == DepthCounts(ready=2, delayed=3)
         for _ in range(3):
             assert len(work.lease(lease=1000.0)) in (1, 2)
-            work.elapse(1.001)
+            work.advance_time(1.001)
         assert len(work.lease(lease=1000.0)) == 1
         assert work.depth == DepthCounts(leased=5)
 
@@ -142,28 +142,28 @@ class LimitSuite(BackendSuite):
 
     def test_a_backlog_is_refused_when_it_is_full(self, work: Probe) -> None:
         """Only that tenant is affected: others that share its lanes send without restriction."""
-        work.change_policy(max_backlog=100, lanes=1, hand=1)
+        work.change_policy(max_waiting=100, lanes=1, lanes_per_tenant=1)
         results = work.send(*[message()] * 103)
         assert [type(one) for one in results] == [SentMessage] * 100 + [RefusedMessage] * 3
         refused = results[-1]
         assert isinstance(refused, RefusedMessage)
-        assert (refused.reason, refused.pressure) == (RefusalReason.BACKLOG, 1.0)
+        assert (refused.reason, refused.pressure) == (RefusalReason.MAX_WAITING, 1.0)
         assert refused.retry_after > 0
         assert all(isinstance(one, SentMessage) and one.pressure <= 0.1 for one in work.send(*[message("b")] * 9))
-        work.set_limits("vip", max_backlog=10_000)
+        work.set_limits("vip", max_waiting=10_000)
         work.put("vip", 500)
         work.drain()
-        work.elapse(60.0)
+        work.advance_time(60.0)
         work.put("a", 9)
 
     @pytest.mark.parametrize("one", [message(delay=3600.0), message(group="g")], ids=["delayed", "in a group"])
     def test_delayed_messages_are_part_of_the_backlog(self, work: Probe, one: OutgoingMessage) -> None:
         """It must be stored, too; and messages that leave make room."""
-        work.change_policy(max_backlog=100)
+        work.change_policy(max_waiting=100)
         assert [type(result) for result in work.send(*[one] * 103)] == [SentMessage] * 100 + [RefusedMessage] * 3
         assert isinstance(work.send(message())[0], RefusedMessage)
         assert work.tenant().waiting + work.tenant().delayed == 100
-        work.elapse(7200.0)
+        work.advance_time(7200.0)
         assert len(work.drain()) == 100
         assert work.tenant().delayed == 0
         work.put()
@@ -174,17 +174,17 @@ class LimitSuite(BackendSuite):
         held = work.lease(lease=1000.0)
         assert len(held) == 1
         work.set_limits(concurrency=5)
-        work.elapse(2.0)
+        work.advance_time(2.0)
         held += work.lease(lease=1000.0)
         assert len(held) == 5
         work.set_limits(concurrency=2)
-        work.elapse(2.0)
+        work.advance_time(2.0)
         work.ack(*held[:3])
         assert work.lease() == []
         work.ack(held[3])
         assert len(work.lease(lease=1000.0)) == 1
         work.set_limits()
-        work.elapse(2.0)
+        work.advance_time(2.0)
         assert len(work.lease(lease=1000.0)) == 14
 
     def test_limits_are_stored_with_the_tenant(self, work: Probe) -> None:
@@ -195,7 +195,7 @@ class LimitSuite(BackendSuite):
         assert sum(isinstance(one, SentMessage) for one in work.send(*[message("new")] * 5)) == 3
         work.set_limits("new")
         assert work.tenant("new").limits is None
-        work.elapse(10.0)
+        work.advance_time(10.0)
         assert sum(isinstance(one, SentMessage) for one in work.send(*[message("new")] * 5)) == 1
 
     @pytest.mark.parametrize("tenant", ["", "a\0", "\ud800", "x" * 10_000], ids=["empty", "nul", "half", "long"])
@@ -229,7 +229,7 @@ class LimitSuite(BackendSuite):
         work.set_limits("a", concurrency=3)
         work.set_limits("b", concurrency=2)
         for _ in range(4):
-            work.send_kept(*(message(tenant) for tenant in "ab" * 5 + "c" * 5))
+            work.send_accepted(*(message(tenant) for tenant in "ab" * 5 + "c" * 5))
         held: list[str] = []
         handled: list[int] = []
         gate = threading.Lock()

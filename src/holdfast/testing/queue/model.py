@@ -64,7 +64,7 @@ class Machine(RuleBasedStateMachine):
         self.now = 0
         self.kept: dict[int, ModelMessage] = {}
         self.stale: list[Delivery] = []
-        work.change_policy(max_attempts=ATTEMPTS, spill_above=5, lanes=4, hand=2, lease=POLICY_LEASE)
+        work.change_policy(max_attempts=ATTEMPTS, spill_above=5, lanes=4, lanes_per_tenant=2, lease=POLICY_LEASE)
 
     # Operations
 
@@ -84,7 +84,7 @@ class Machine(RuleBasedStateMachine):
             message(tenant, group=group, delay=float(delay), priority=priority)
             for tenant, group, delay, priority in messages
         ]
-        for sent, (tenant, group, delay, _) in zip(self.work.send_kept(*outgoing), messages, strict=True):
+        for sent, (tenant, group, delay, _) in zip(self.work.send_accepted(*outgoing), messages, strict=True):
             assert sent.id not in self.kept
             state = ModelState.DELAYED if delay else ModelState.READY
             if group is not None and self._living(tenant, group):
@@ -96,7 +96,7 @@ class Machine(RuleBasedStateMachine):
         """Check that leases return ready messages: at most as many as requested, and at least one if any is ready."""
         self._make_due()
         waiting = self._in(ModelState.READY)
-        found = self.work.lease(count, lease=float(LEASE), leased_before=before)
+        found = self.work.lease(count, lease=float(LEASE), leased_so_far=before)
         assert len(found) <= count
         assert bool(found) == bool(waiting)
         for delivery in found:
@@ -129,7 +129,7 @@ class Machine(RuleBasedStateMachine):
     @rule(seconds=st.integers(1, 12))
     def wait(self, seconds: int) -> None:
         self.now += seconds
-        self.work.elapse(float(seconds))
+        self.work.advance_time(float(seconds))
 
     @rule()
     def sweep(self) -> None:

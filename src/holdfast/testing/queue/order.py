@@ -15,7 +15,7 @@ class TurnSuite(BackendSuite):
         assert [sorted(found[place : place + 2]) for place in (0, 2, 4, 6)] == [sent[rank] for rank in range(4)]
 
     def test_messages_of_one_tenant_and_priority_come_in_their_order(self, work: Probe) -> None:
-        work.change_policy(lanes=1, hand=1)
+        work.change_policy(lanes=1, lanes_per_tenant=1)
         sent = [number for _ in range(5) for number in work.put(count=3)]
         assert ids(work.drain(4)) == sent
 
@@ -26,9 +26,9 @@ class TurnSuite(BackendSuite):
         low = set(work.put("low", 20, priority=3))
         found: list[int] = []
         for _ in range(100):
-            found += ids(work.lease(1, leased_before=len(found)))
+            found += ids(work.lease(1, leased_so_far=len(found)))
         assert len(low.intersection(found)) == 10
-        assert len(low.intersection(ids(work.lease(100, leased_before=100)))) == 10
+        assert len(low.intersection(ids(work.lease(100, leased_so_far=100)))) == 10
 
     def test_spilled_messages_are_not_starved(self, work: Probe) -> None:
         """However many others wait; without a share they come last."""
@@ -57,9 +57,9 @@ class TurnSuite(BackendSuite):
         work.change_policy(spill_above=10, fresh_for=60.0)
         tenants = [f"t{number}" for number in range(5)]
         old = {number for tenant in tenants for number in work.put(tenant, 30)}
-        work.elapse(3600.0)
+        work.advance_time(3600.0)
         fresh = {number for tenant in tenants for number in work.put(tenant, 2)}
-        fresh |= {one.id for tenant in tenants for one in work.send_kept(message(tenant))}
+        fresh |= {one.id for tenant in tenants for one in work.send_accepted(message(tenant))}
         assert {*ids(work.lease(15))} == fresh
         assert {*ids(work.drain())} == old
 
@@ -68,35 +68,35 @@ class AgeSuite(BackendSuite):
     """Tests of messages that wait long."""
 
     def test_fresh_messages_come_before_the_backlog(self, work: Probe) -> None:
-        work.change_policy(fresh_for=60.0, lanes=1, hand=1)
+        work.change_policy(fresh_for=60.0, lanes=1, lanes_per_tenant=1)
         old = []
         for _ in range(3):
             old += work.put()
-            work.elapse(1.0)
-        work.elapse(100.0)
+            work.advance_time(1.0)
+        work.advance_time(100.0)
         fresh = []
         for _ in range(3):
             fresh += work.put()
-            work.elapse(1.0)
+            work.advance_time(1.0)
         assert ids(work.drain(1)) == [*fresh, *old]
 
     def test_backlog_messages_get_a_share_of_the_leases(self, work: Probe) -> None:
         """The share is counted over all leases of a worker, whether it leases one message at a time or many."""
         work.change_policy(fresh_for=60.0, backlog_share=0.1)
         old = set(work.put("a", 50) + work.put("b", 50))
-        work.elapse(100.0)
+        work.advance_time(100.0)
         for size in (1, 7, 100):
             work.put("a", 100)
             work.put("c", 100)
             found: list[int] = []
             while len(found) < 100:
-                found += ids(work.lease(min(size, 100 - len(found)), leased_before=len(found)))
+                found += ids(work.lease(min(size, 100 - len(found)), leased_so_far=len(found)))
             assert len(old.intersection(found)) == 10
 
     def test_without_a_share_backlog_messages_come_after_fresh_ones(self, work: Probe) -> None:
         work.change_policy(fresh_for=60.0, backlog_share=0.0)
         old = set(work.put(count=20))
-        work.elapse(100.0)
+        work.advance_time(100.0)
         work.put(count=150)
         assert not old.intersection(ids(work.lease(100)))
 
@@ -105,7 +105,7 @@ class AgeSuite(BackendSuite):
         sent = work.put(count=100)
         assert sorted(ids(work.lease(100))) == sent
         work.put(count=10)
-        work.elapse(1000.0)
+        work.advance_time(1000.0)
         assert len(work.lease(10)) == 10
 
     def test_a_delayed_message_is_fresh(self, work: Probe) -> None:
@@ -113,19 +113,19 @@ class AgeSuite(BackendSuite):
         [delayed] = work.put("a", delay=1000.0)
         [failed] = work.put("b")
         work.settle(RetryLater(1000.0), work.lease_one())
-        work.elapse(900.0)
+        work.advance_time(900.0)
         work.put("c")
         assert all(lane.oldest_since is not None for lane in work.inspect().lanes if lane.ready)
         oldest = min(lane.oldest_since for lane in work.inspect().lanes if lane.oldest_since is not None)
         assert oldest == pytest.approx(work.now, abs=0.01)
-        work.elapse(101.0)
+        work.advance_time(101.0)
         assert sorted(ids(work.lease(2))) == sorted([delayed, failed])
 
     def test_a_released_message_keeps_its_age(self, work: Probe) -> None:
         work.change_policy(fresh_for=60.0)
         work.put()
         held = work.lease_one(lease=1000.0)
-        work.elapse(100.0)
+        work.advance_time(100.0)
         [fresh] = work.put()
         work.settle(Release(), held)
         assert ids(work.lease(1)) == [fresh]
@@ -137,14 +137,14 @@ class AgeSuite(BackendSuite):
         work.put()
         [longer] = work.put(ttl=100.0)
         work.put(ttl=1.0)
-        work.elapse(11.0)
+        work.advance_time(11.0)
         found = work.request_lease()
         assert (ids(found.deliveries), found.dropped) == ([longer], 2)
         work.ack(*found.deliveries)
         work.change_policy(ttl=None)
         work.put(ttl=5.0)
         [kept] = work.put()
-        work.elapse(50.0)
+        work.advance_time(50.0)
         found = work.request_lease()
         assert ids(found.deliveries) == [kept]
         assert found.dropped == 1
@@ -154,19 +154,19 @@ class AgeSuite(BackendSuite):
         """A delay does not use it up, and a retry does not renew it."""
         work.change_policy(ttl=10.0)
         [delayed] = work.put(delay=100.0)
-        work.elapse(105.0)
+        work.advance_time(105.0)
         delivery = work.lease_one()
         assert delivery.id == delayed
         work.settle(RetryLater(6.0), delivery)
-        work.elapse(7.0)
+        work.advance_time(7.0)
         found = work.request_lease()
         assert (list(found.deliveries), found.dropped) == ([], 1)
 
     def test_a_ttl_of_its_own_counts_from_when_a_message_is_due(self, work: Probe) -> None:
         [delayed] = work.put(delay=100.0, ttl=10.0)
-        work.elapse(105.0)
+        work.advance_time(105.0)
         assert work.lease_one(lease=1.0).id == delayed
-        work.elapse(6.0)
+        work.advance_time(6.0)
         found = work.request_lease()
         assert (list(found.deliveries), found.dropped) == ([], 1)
 
@@ -176,9 +176,9 @@ class AgeSuite(BackendSuite):
         work.put("again")
         held = {one.tenant: one for one in work.lease(lease=100.0)}
         work.settle(RetryLater(1.0), held["again"])
-        work.elapse(2.0)
+        work.advance_time(2.0)
         held["again"] = work.lease_one(lease=100.0)
-        work.elapse(10.0)
+        work.advance_time(10.0)
         assert work.backend.sweep("work", work.now) == 0
         assert work.depth == DepthCounts(leased=3)
         work.ack(*held.values())
@@ -188,9 +188,9 @@ class AgeSuite(BackendSuite):
         work.change_policy(ttl=10.0)
         work.put(count=2)
         one, _ = work.lease(lease=20.0)
-        work.elapse(15.0)
+        work.advance_time(15.0)
         work.ack(one)
-        work.elapse(10.0)
+        work.advance_time(10.0)
         found = work.request_lease()
         assert (list(found.deliveries), found.dropped, found.redelivered) == ([], 1, 0)
         assert work.depth == DepthCounts()
@@ -203,14 +203,14 @@ class AgeSuite(BackendSuite):
         work.put("dead")
         [dead] = [one for one in work.lease() if one.tenant == "dead"]
         work.settle(Bury("why"), dead)
-        work.elapse(100.0)
+        work.advance_time(100.0)
         work.backend.sweep("work")
         work.lease(1)
         before = work.depth
         assert work.backend.sweep("work", work.now - 200.0) == 0
         assert work.depth == before
         edge = work.now
-        work.elapse(1.0)
+        work.advance_time(1.0)
         [fresh] = work.put("c")
         swept = work.backend.sweep("work", edge)
         assert swept == before.ready
@@ -223,22 +223,22 @@ class AgeSuite(BackendSuite):
         work.put("a")
         work.settle(RetryLater(1000.0), work.lease_one())
         [later] = work.put("a", delay=1000.0)
-        work.elapse(1.0)
+        work.advance_time(1.0)
         assert work.depth == DepthCounts(delayed=2)
         assert work.backend.sweep("work", work.now) == 1
-        work.elapse(1001.0)
+        work.advance_time(1001.0)
         assert ids(work.lease()) == [later]
 
     def test_a_sweep_drops_expired_messages(self, work: Probe) -> None:
         work.put("a", 3, ttl=1.0)
         [kept] = work.put("a")
-        work.elapse(2.0)
+        work.advance_time(2.0)
         assert work.backend.sweep("work") == 3
         assert work.depth == DepthCounts(ready=1)
         work.change_policy(ttl=10.0)
         work.put("b", 2)
         longer = work.put("b", 2, ttl=100.0)
-        work.elapse(20.0)
+        work.advance_time(20.0)
         assert work.backend.sweep("work") == 3
         assert work.depth == DepthCounts(ready=2)
         assert sorted(ids(work.lease())) == longer
@@ -248,7 +248,7 @@ class AgeSuite(BackendSuite):
         work.put()
         work.lease_one(lease=5.0)
         work.put(delay=5.0)
-        work.elapse(6.0)
+        work.advance_time(6.0)
         assert work.depth == DepthCounts(leased=1, delayed=1)
         assert work.backend.sweep("work") == 0
         assert work.depth == DepthCounts(ready=2)

@@ -47,17 +47,17 @@ def message(tenant: str = "a", body: bytes = b"x", **options: object) -> Outgoin
 
 
 class Probe:
-    """A queue under test. `elapse` moves the time of the backend."""
+    """A queue under test. `advance_time` moves the time of the backend."""
 
-    def __init__(self, backend: Backend, elapse: Callable[[float], None], queue: str = "work") -> None:
+    def __init__(self, backend: Backend, advance_time: Callable[[float], None], queue: str = "work") -> None:
         self.backend = backend
-        self.elapse = elapse
+        self.advance_time = advance_time
         self.queue = queue
         backend.change(queue, QueueChange(policy=PLAIN), create=True)
 
     def another(self, queue: str) -> "Probe":
         """Create another queue of the same backend."""
-        return Probe(self.backend, self.elapse, queue)
+        return Probe(self.backend, self.advance_time, queue)
 
     def require_capability(self, capability: str) -> None:
         """Skip the test if the backend does not have a capability."""
@@ -71,9 +71,9 @@ class Probe:
 
     def put(self, tenant: str = "a", count: int = 1, body: bytes = b"x", **options: object) -> list[int]:
         """Send messages that must be accepted. Return their ids."""
-        return [one.id for one in self.send_kept(*[message(tenant, body, **options)] * count)]
+        return [one.id for one in self.send_accepted(*[message(tenant, body, **options)] * count)]
 
-    def send_kept(self, *messages: OutgoingMessage) -> list[SentMessage]:
+    def send_accepted(self, *messages: OutgoingMessage) -> list[SentMessage]:
         results = self.send(*messages)
         assert len(results) == len(messages)
         kept = [one for one in results if isinstance(one, SentMessage)]
@@ -83,15 +83,15 @@ class Probe:
     # Handling
 
     def request_lease(
-        self, count: int = 100, lease: float = LEASE, leased_before: int = 0, caps: Mapping[str, int] | None = None
+        self, count: int = 100, lease: float = LEASE, leased_so_far: int = 0, caps: Mapping[str, int] | None = None
     ) -> LeaseResult:
         """Lease messages, and return the whole result."""
         return self.backend.lease(
-            LeaseRequest(queue=self.queue, count=count, lease=lease, leased_before=leased_before, caps=caps or {})
+            LeaseRequest(queue=self.queue, count=count, lease=lease, leased_so_far=leased_so_far, caps=caps or {})
         )
 
-    def lease(self, count: int = 100, lease: float = LEASE, leased_before: int = 0) -> list[Delivery]:
-        return list(self.request_lease(count, lease, leased_before).deliveries)
+    def lease(self, count: int = 100, lease: float = LEASE, leased_so_far: int = 0) -> list[Delivery]:
+        return list(self.request_lease(count, lease, leased_so_far).deliveries)
 
     def lease_one(self, lease: float = LEASE) -> Delivery:
         """Lease the only message that must be ready."""
@@ -109,7 +109,7 @@ class Probe:
         """Handle all messages that are ready now, and return them in order."""
         found: list[Delivery] = []
         for _ in range(STEPS):
-            some = self.lease(count, leased_before=len(found))
+            some = self.lease(count, leased_so_far=len(found))
             if not some:
                 return found
             self.ack(*some)
@@ -170,7 +170,7 @@ def ids(deliveries: Iterable[Delivery]) -> list[int]:
 
 
 class BackendSuite:
-    """The fixtures of all suites. Override `backend`, and `elapse` if the backend does not use the clock."""
+    """The fixtures of all suites. Override `backend`, and `advance_time` if the backend does not use the clock."""
 
     required_capability: ClassVar[str] = ""
     """The capability without which the tests of a suite are skipped."""
@@ -186,14 +186,14 @@ class BackendSuite:
         raise InvalidValue("override the fixture `backend` with an empty backend of yours")
 
     @pytest.fixture
-    def elapse(self, clock: FakeClock) -> Callable[[float], None]:
+    def advance_time(self, clock: FakeClock) -> Callable[[float], None]:
         """Return the function that moves the time of the backend."""
         return clock.advance
 
     @pytest.fixture
-    def work(self, request: pytest.FixtureRequest, backend: Backend, elapse: Callable[[float], None]) -> Probe:
+    def work(self, request: pytest.FixtureRequest, backend: Backend, advance_time: Callable[[float], None]) -> Probe:
         """Return an empty queue in which messages come strictly in order."""
-        work = Probe(backend, elapse)
+        work = Probe(backend, advance_time)
         part = next(part for part in type(self).__mro__ if request.function.__name__ in vars(part))
         # Not `part.required_capability`, which a combined suite inherits from one of its parts.
         capability = vars(part).get("required_capability")

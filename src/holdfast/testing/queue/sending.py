@@ -25,7 +25,7 @@ class SendSuite(BackendSuite):
     def test_a_message_is_delivered_unchanged(self, work: Probe) -> None:
         trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
         body, deadline = bytes(range(256)), work.now + 12.5
-        [sent] = work.send_kept(message("shop", body, trace=trace, deadline=deadline))
+        [sent] = work.send_accepted(message("shop", body, trace=trace, deadline=deadline))
         delivery = work.lease_one()
         assert (delivery.tenant, delivery.body, delivery.trace) == ("shop", body, trace)
         assert (delivery.deadline, delivery.group) == (deadline, None)
@@ -37,14 +37,14 @@ class SendSuite(BackendSuite):
 
     def test_a_message_without_a_trace_is_given_one(self, work: Probe) -> None:
         """It is derived from the message and the same on every delivery. An invalid `traceparent` is replaced."""
-        sent = work.send_kept(message(), message(), message(trace="nonsense"))
+        sent = work.send_accepted(message(), message(), message(trace="nonsense"))
         traces = {one.trace for one in sent}
         assert len(traces) == 3
         assert all(trace.startswith("00-") and len(trace) == 55 for trace in traces)
         assert {one.trace for one in work.lease()} == traces
 
     def test_an_empty_body_is_a_body(self, work: Probe) -> None:
-        work.send_kept(message(body=b""), message(body=b"\0\0"))
+        work.send_accepted(message(body=b""), message(body=b"\0\0"))
         assert sorted(one.body for one in work.lease()) == [b"", b"\0\0"]
 
     def test_a_body_may_have_the_maximum_size(self, work: Probe) -> None:
@@ -70,7 +70,7 @@ class SendSuite(BackendSuite):
 
     def test_a_thousand_messages_in_one_transaction(self, work: Probe) -> None:
         messages = [message(f"tenant {number % 37}", b"%d" % number) for number in range(1000)]
-        sent = work.send_kept(*messages)
+        sent = work.send_accepted(*messages)
         assert work.depth == DepthCounts(ready=1000)
         bodies = {one.id: outgoing.body for one, outgoing in zip(sent, messages, strict=True)}
         assert {one.id: one.body for one in work.drain()} == bodies
@@ -78,7 +78,7 @@ class SendSuite(BackendSuite):
 
     def test_tenants_are_distinguished_to_the_last_bit(self, work: Probe) -> None:
         """Names are not folded, trimmed, normalised or interpreted, whatever characters they contain."""
-        work.send_kept(*(message(tenant, tenant.encode()) for tenant in TENANTS))
+        work.send_accepted(*(message(tenant, tenant.encode()) for tenant in TENANTS))
         for tenant in TENANTS:
             assert work.tenant(tenant).ready == 1
         found = work.drain()
@@ -157,7 +157,7 @@ class SendSuite(BackendSuite):
         other.set_limits(concurrency=1)
         held = work.lease()
         assert len(held) == 3
-        work.elapse(10.0)
+        work.advance_time(10.0)
         assert other.lease() == []
         assert other.backend.sweep("other", other.now) == 0
         assert work.depth == DepthCounts(leased=3, delayed=1), "each queue has its own due messages"
@@ -174,17 +174,17 @@ class SendSuite(BackendSuite):
         other = work.another("other")
         other.put()
         other.lease_one(lease=1.0)
-        work.elapse(5.0)
+        work.advance_time(5.0)
         work.put(delay=60.0)
         assert work.request_lease().next_due == pytest.approx(60.0, abs=0.01)
 
     def test_a_send_says_how_much_of_the_backlog_is_used(self, work: Probe) -> None:
-        work.change_policy(max_backlog=100)
-        [sent] = work.send_kept(message())
+        work.change_policy(max_waiting=100)
+        [sent] = work.send_accepted(message())
         assert sent.pressure == pytest.approx(0.01)
-        [*_, last] = work.send_kept(*[message()] * 4)
+        [*_, last] = work.send_accepted(*[message()] * 4)
         assert last.pressure == pytest.approx(0.05)
-        work.change_policy(max_backlog=None)
+        work.change_policy(max_waiting=None)
         assert [one.pressure for one in work.send(message()) if isinstance(one, SentMessage)] == [0.0]
 
 
@@ -194,25 +194,25 @@ class KeySuite(BackendSuite):
     required_capability = "deduplication"
 
     def test_the_same_key_is_stored_once(self, work: Probe) -> None:
-        [first] = work.send_kept(message(key="k"))
-        [again] = work.send_kept(message(key="k", body=b"another"))
+        [first] = work.send_accepted(message(key="k"))
+        [again] = work.send_accepted(message(key="k", body=b"another"))
         assert not first.is_duplicate
         assert again.is_duplicate
         assert (again.id, again.lane, again.trace) == (first.id, first.lane, first.trace)
         assert work.lease_one().body == b"x"
 
     def test_the_same_key_twice_in_one_batch_is_stored_once(self, work: Probe) -> None:
-        sent = work.send_kept(message(body=b"1", key="k"), message(body=b"2"), message(body=b"3", key="k"))
+        sent = work.send_accepted(message(body=b"1", key="k"), message(body=b"2"), message(body=b"3", key="k"))
         assert [one.is_duplicate for one in sent] == [False, False, True]
         assert sent[0].id == sent[2].id
         assert sorted(one.body for one in work.lease()) == [b"1", b"2"]
 
     def test_keys_are_each_tenants_own(self, work: Probe) -> None:
         other = work.another("other")
-        sent = work.send_kept(
+        sent = work.send_accepted(
             *(message(tenant, key=key) for tenant in ("a", "A") for key in ("k", "K", "k ", "ä", "%"))
         )
-        sent += other.send_kept(message(key="k"))
+        sent += other.send_accepted(message(key="k"))
         assert not any(one.is_duplicate for one in sent)
         assert len({one.id for one in sent}) == 11
 
@@ -222,32 +222,32 @@ class KeySuite(BackendSuite):
         work.drain()
         work.put(key="dead")
         work.settle(Bury("why"), work.lease_one())
-        assert all(one.is_duplicate for one in work.send_kept(message(key="done"), message(key="dead")))
+        assert all(one.is_duplicate for one in work.send_accepted(message(key="done"), message(key="dead")))
         assert work.depth == DepthCounts(dead=1)
 
     def test_a_key_expires(self, work: Probe) -> None:
         """After the queue's `dedupe_for`, counted from the message that was stored."""
         work.change_policy(dedupe_for=60.0)
-        [first] = work.send_kept(message(key="k"))
-        work.elapse(59.0)
-        assert work.send_kept(message(key="k"))[0].is_duplicate
-        work.elapse(2.0)
-        [second] = work.send_kept(message(key="k"))
+        [first] = work.send_accepted(message(key="k"))
+        work.advance_time(59.0)
+        assert work.send_accepted(message(key="k"))[0].is_duplicate
+        work.advance_time(2.0)
+        [second] = work.send_accepted(message(key="k"))
         assert not second.is_duplicate
         assert second.id != first.id
-        work.elapse(59.0)
+        work.advance_time(59.0)
         work.backend.sweep("work")
-        assert work.send_kept(message(key="k"))[0].id == second.id
-        work.elapse(2.0)
+        assert work.send_accepted(message(key="k"))[0].id == second.id
+        work.advance_time(2.0)
         work.backend.sweep("work")
-        assert not work.send_kept(message(key="k"))[0].is_duplicate
+        assert not work.send_accepted(message(key="k"))[0].is_duplicate
 
     def test_a_duplicate_uses_up_nothing(self, work: Probe) -> None:
         """It counts against no rate and no backlog."""
         work.set_limits(max_rate=1.0, max_burst=2.0)
-        work.send_kept(message(key="k"))
-        assert work.send_kept(*[message(key="k")] * 10)[-1].is_duplicate
-        work.send_kept(message(key="other"))
+        work.send_accepted(message(key="k"))
+        assert work.send_accepted(*[message(key="k")] * 10)[-1].is_duplicate
+        work.send_accepted(message(key="other"))
         [refused] = work.send(message())
         assert isinstance(refused, RefusedMessage)
 
@@ -256,14 +256,14 @@ class KeySuite(BackendSuite):
         first, *others = work.send(message(), message(key="k"), message(key="k"))
         assert isinstance(first, SentMessage)
         assert [type(one) for one in others] == [RefusedMessage, RefusedMessage]
-        work.elapse(1.0)
-        [sent] = work.send_kept(message(key="k"))
+        work.advance_time(1.0)
+        [sent] = work.send_accepted(message(key="k"))
         assert not sent.is_duplicate
 
     def test_of_concurrent_sends_with_one_key_one_is_stored(self, work: Probe) -> None:
         def send(producer: int) -> list[SentMessage]:
             order = range(20) if producer % 2 else reversed(range(20))
-            return work.send_kept(*(message(f"t{number % 3}", key=f"k{number}") for number in order))
+            return work.send_accepted(*(message(f"t{number % 3}", key=f"k{number}") for number in order))
 
         sent = [one for some in together(6, send) for one in some]
         assert sum(not one.is_duplicate for one in sent) == 20
@@ -310,7 +310,7 @@ class WakeSuite(BackendSuite):
         held = work.lease_one()
         assert work.lease() == []
         self._woken(work, lambda: work.ack(held))
-        work.elapse(1.0)
+        work.advance_time(1.0)
         assert len(work.lease()) == 1
 
     def _woken(self, work: Probe, by: Callable[[], object]) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import EngineError, EngineUnavailable, InvalidValue, Zone
 from holdfast.calls.endpoints import Endpoints
-from holdfast.calls.resolvers import AddressesByZone, FunctionResolver, RefreshingDirectory
+from holdfast.calls.resolvers import AddressesByZone, FunctionResolver, RefreshingEndpointCache
 from holdfast.testing import FakeClock
 from tests.unit.forked import in_child
 
@@ -67,8 +67,8 @@ def until(is_so: Callable[[], bool]) -> None:
         time.sleep(0.001)
 
 
-def refreshing(resolver: Scripted, clock: FakeClock, interval: float = 30.0) -> RefreshingDirectory:
-    return RefreshingDirectory(resolver, interval, clock=clock, name="pricing", chance=random.Random(1).random)
+def refreshing(resolver: Scripted, clock: FakeClock, interval: float = 30.0) -> RefreshingEndpointCache:
+    return RefreshingEndpointCache(resolver, interval, clock=clock, name="pricing", chance=random.Random(1).random)
 
 
 # Starting and stopping
@@ -103,7 +103,7 @@ def test_a_first_start_that_finds_nobody_raises_and_may_be_repeated(
 def test_with_endpoints_to_begin_with_the_start_does_not_wait_and_a_thread_asks_at_once(clock: FakeClock) -> None:
     resolver = Scripted({ONE: ["new"]})
     resolver.held.clear()
-    with RefreshingDirectory(resolver, initial={ONE: ["old"]}, clock=clock) as known:
+    with RefreshingEndpointCache(resolver, initial={ONE: ["old"]}, clock=clock) as known:
         assert known.current() == {ONE: ("old",)}
         resolver.wait_until_asked(1)
         resolver.held.set()
@@ -134,7 +134,7 @@ def test_a_look_up_that_ends_after_the_stop_changes_nothing_and_is_not_complaine
     for late in ({ONE: ["late"]}, EngineError("the session is closed"), RuntimeError("the same")):
         resolver = Scripted(late)
         resolver.held.clear()
-        known = RefreshingDirectory(resolver, initial={ONE: ["a"]}, clock=clock, name="late").start()
+        known = RefreshingEndpointCache(resolver, initial={ONE: ["a"]}, clock=clock, name="late").start()
         resolver.wait_until_asked(1)
         known.stop()
         resolver.held.set()
@@ -148,7 +148,7 @@ def test_a_look_up_that_ends_after_the_stop_changes_nothing_and_is_not_complaine
 @pytest.mark.parametrize("interval", [0.0, -1.0, float("inf"), float("nan")])
 def test_a_period_that_is_none_is_refused(interval: float) -> None:
     with pytest.raises(InvalidValue, match=r"interval is .*: expected seconds, more than 0"):
-        RefreshingDirectory(Scripted({}), interval)
+        RefreshingEndpointCache(Scripted({}), interval)
 
 
 # Again and again
@@ -290,13 +290,13 @@ def test_a_forked_child_goes_on_asking(known: AddressesByZone | None) -> None:
         in_the_child.append(threading.Event())
         return in_the_child[0].wait(STUCK)
 
-    with RefreshingDirectory(FunctionResolver(look), interval=0.01, initial=known):
+    with RefreshingEndpointCache(FunctionResolver(look), interval=0.01, initial=known):
         in_child(work)
 
 
 def test_a_forked_child_of_one_that_does_not_ask_does_not_ask_either() -> None:
-    idle = RefreshingDirectory(FunctionResolver(lambda: {ONE: ["a"]}))
-    stopped = RefreshingDirectory(FunctionResolver(lambda: {ONE: ["a"]})).start()
+    idle = RefreshingEndpointCache(FunctionResolver(lambda: {ONE: ["a"]}))
+    stopped = RefreshingEndpointCache(FunctionResolver(lambda: {ONE: ["a"]})).start()
     stopped.stop()
     for known in (idle, stopped):
         in_child(lambda: threading.active_count() == 1)
@@ -312,7 +312,7 @@ def test_a_look_up_that_is_under_way_at_the_fork_keeps_nobody_in_the_child_from_
             assert held.wait(STUCK)
         return {ONE: ["new"]}
 
-    with RefreshingDirectory(FunctionResolver(look), initial={ONE: ["old"]}) as known:
+    with RefreshingEndpointCache(FunctionResolver(look), initial={ONE: ["old"]}) as known:
         assert asked.wait(STUCK)
 
         def work() -> bool:

@@ -8,7 +8,14 @@ from typing import Any
 import pytest
 
 from holdfast import EngineUnavailable, InvalidValue, Zone
-from holdfast.calls.resolvers import Directory, DnsResolver, FunctionResolver, PatternResolver, Resolver, StaticResolver
+from holdfast.calls.resolvers import (
+    DnsResolver,
+    EndpointCache,
+    FunctionResolver,
+    PatternResolver,
+    Resolver,
+    StaticResolver,
+)
 from holdfast.calls.resolvers.resolver import check_template, format_address, normalize
 
 ONE, TWO = Zone("use1-az1"), Zone("use1-az2")
@@ -82,7 +89,7 @@ def test_a_function_is_asked_each_time() -> None:
 
 def test_lists_and_patterns_serve_as_resolvers_and_as_directories() -> None:
     both: list[Resolver] = [StaticResolver({ONE: ["a"]}), PatternResolver("{zone}", ["use1-az1"])]
-    quick: list[Directory] = [StaticResolver({ONE: ["a"]}), PatternResolver("{zone}", ["use1-az1"])]
+    quick: list[EndpointCache] = [StaticResolver({ONE: ["a"]}), PatternResolver("{zone}", ["use1-az1"])]
     assert [one.resolve() for one in both] == [one.current() for one in quick]
 
 

@@ -72,7 +72,7 @@ def establish(run: Run, *spare: str, tenants: Iterable[str] = TENANTS) -> dict[s
 def establish_anew(run: Run, spare: Iterable[str], tenants: Iterable[str]) -> dict[str, list[str]]:
     assert run("shards", "plan", write_fleet(), "--size", "3", "--overlap", "1", "--apply").code == 0
     if spare:
-        assert run("shards", "grow", "--add", write_fleet(spare, path="spare.csv"), "--apply").code == 0
+        assert run("shards", "change", "--add", write_fleet(spare, path="spare.csv"), "--apply").code == 0
     return shards_of(run, *tenants)
 
 

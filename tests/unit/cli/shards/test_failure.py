@@ -223,7 +223,7 @@ def test_a_zone_that_takes_everybody_down_is_told(run: Run, here: Path) -> None:
 
 def test_what_is_kept_is_reported_with_what_it_promised(run: Run) -> None:
     establish(run)
-    assert run("shards", "grow", "--drain", "az1-1", "--relieve", "az2-1=az2-help", "--apply").code == 0
+    assert run("shards", "change", "--drain", "az1-1", "--share-slot", "az2-1=az2-help", "--apply").code == 0
     with kept() as assignments:
         layout, tenants = assignments.layout, list(assignments.iter_tenants())
     indexes = build_table([layout.shard(tenant).slot_indexes for tenant in tenants])
@@ -265,7 +265,7 @@ def test_of_a_file_nobody_knows_how_many_shards_there_could_be(run: Run, here: P
 def test_who_has_no_worker_left_is_told_apart_from_who_is_hit(run: Run) -> None:
     lost = establish(run)["tenant-07"]
     drained = [word for worker in lost for word in ("--drain", worker)]
-    assert run("shards", "grow", *drained, "--apply", "--force").code == 0
+    assert run("shards", "change", *drained, "--apply", "--force").code == 0
     assert rows(run("shards", "report").out)["tenants without a worker"] == "1: all of theirs are drained"
     assert run("shards", "report", "--json").result["already_down"] == 1
     other = next(worker for worker in FIRST if worker not in lost)

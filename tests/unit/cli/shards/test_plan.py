@@ -216,15 +216,15 @@ GONE = [name for name in FIRST if name != "az2-3"]
 
 def test_a_worker_that_is_gone_is_replaced_and_only_its_tenants_move(run: Run) -> None:
     before = establish(run)
-    movers = having(before, "az2-3")
-    assert movers
+    moving_tenants = having(before, "az2-3")
+    assert moving_tenants
     found = run("shards", "plan", write_fleet([*GONE, "az2-new"]), "--json").result
-    moves = [{"tenant": tenant, "leaves": ["az2-3"], "joins": ["az2-new"]} for tenant in movers]
+    moves = [{"tenant": tenant, "leaves": ["az2-3"], "joins": ["az2-new"]} for tenant in moving_tenants]
     assert found == FACTS | {
         "tenants": 20,
-        "moving": len(movers),
-        "moving_share": len(movers) / 20,
-        "tenants_by_workers_changed": [20 - len(movers), len(movers)],
+        "moving": len(moving_tenants),
+        "moving_share": len(moving_tenants) / 20,
+        "tenants_by_workers_changed": [20 - len(moving_tenants), len(moving_tenants)],
         "degraded": 0,
         "down": 0,
         "first_moves": moves,
@@ -258,25 +258,25 @@ def test_a_spare_worker_takes_the_slot_of_one_that_is_gone(run: Run) -> None:
 
 
 def test_people_see_who_moves_and_how_to_go_on(run: Run) -> None:
-    movers = having(establish(run), "az2-3")
+    moving_tenants = having(establish(run), "az2-3")
     ran = run("shards", "plan", write_fleet([*GONE, "az2-new"]))
     assert rows(ran.out) == {
         "workers": "15, 0 of them spare",
         "shards": "25 of 3, any two share at most 1 (parity)",
         "attackers survived": "2, if each takes down all its workers",
         "capacity lost to an attacker": "20.00% of the fleet",
-        "tenants": f"20, of which {len(movers)} move ({len(movers) / 20:.3%})",
-        "1 of their workers": str(len(movers)),
+        "tenants": f"20, of which {len(moving_tenants)} move ({len(moving_tenants) / 20:.3%})",
+        "1 of their workers": str(len(moving_tenants)),
     }
     moves = ran.out.partition("\n\n")[2].splitlines()
     assert [cells(line) for line in moves] == [
         ["tenant", "leaves", "joins"],
-        *([tenant, "az2-3", "az2-new"] for tenant in movers),
+        *([tenant, "az2-3", "az2-new"] for tenant in moving_tenants),
         ["nothing changed: repeat the command with --apply"],
     ]
     assert run("shards", "plan", "fleet.csv", "--apply").out.splitlines()[-1] == "applied, version 2"
     ran = run("shards", "plan", write_fleet([*GONE]))
-    assert rows(ran.out)["short of a worker"].startswith(f"{len(movers)}, because it is drained or gone")
+    assert rows(ran.out)["short of a worker"].startswith(f"{len(moving_tenants)}, because it is drained or gone")
     assert rows(ran.out)["slots without a worker"].startswith("1: a tenant with such a slot has one worker less")
 
 
@@ -358,13 +358,13 @@ def test_new_shards_are_made_of_spare_workers_too_if_that_is_wanted(run: Run) ->
 
 def test_new_shards_leave_out_who_is_drained_and_relieve_nobody(run: Run) -> None:
     establish(run, "az1-6")
-    assert run("shards", "grow", "--drain", "az1-1", "--relieve", "az2-1=az2-help", "--apply").code == 0
+    assert run("shards", "change", "--drain", "az1-1", "--share-slot", "az2-1=az2-help", "--apply").code == 0
     found = run("shards", "plan", "--redesign", "--apply", "--json").result
     assert (found["workers"], found["shards"], found["degraded"]) == (16, 25, 0)
     with kept() as assignments:
         slots = assignments.layout.fleet.slots
     assert "az1-1" not in [slot.worker for slot in slots]
-    assert [slot for slot in slots if slot.relieves or slot.is_drained] == []
+    assert [slot for slot in slots if slot.shares_slot_of or slot.is_drained] == []
 
 
 def test_new_shards_wait_until_nobody_has_workers_of_its_own(run: Run) -> None:

@@ -115,7 +115,7 @@ def test_where_tenants_were_before_is_shown_as_well(run: Run) -> None:
     before = establish(run, *SPARE)
     mover = having(before, "az1-1")[0]
     stayer = next(tenant for tenant in TENANTS if "az1-1" not in before[tenant])
-    assert run("shards", "grow", "--replace", "az1-1=az1-x", "--apply").code == 0
+    assert run("shards", "change", "--replace", "az1-1=az1-x", "--apply").code == 0
     assert run("shards", "isolate", mover).code == 0
     after = shards_of(run)
     once = [("az1-x" if worker == "az1-1" else worker) for worker in before[mover]]
@@ -136,7 +136,7 @@ def test_workers_that_are_drained_are_beside_those_that_serve(run: Run) -> None:
     before = establish(run)
     first, second, third = before["tenant-07"]
     other = next(tenant for tenant in TENANTS if not {first, third} & {*before[tenant]})
-    assert run("shards", "grow", "--drain", first, "--drain", third, "--apply").code == 0
+    assert run("shards", "change", "--drain", first, "--drain", third, "--apply").code == 0
     whole = {"tenant": other, "workers": before[other]}
     found = run("shards", "assign", "tenant-07", other, "--json").result
     assert found == [{"tenant": "tenant-07", "workers": [second], "drained_workers": [first, third]}, whole]
@@ -160,7 +160,7 @@ def test_workers_that_are_drained_are_beside_those_that_serve(run: Run) -> None:
 def test_an_isolated_tenants_worker_that_is_drained_is_told_at_its_release_no_more(run: Run) -> None:
     before = establish(run, *SPARE)
     assert run("shards", "isolate", "tenant-07").code == 0
-    assert run("shards", "grow", "--drain", "az2-6", "--apply").code == 0
+    assert run("shards", "change", "--drain", "az2-6", "--apply").code == 0
     found = run("shards", "assign", "tenant-07", "--json").result
     assert found == [{"tenant": "tenant-07", "workers": ["az1-6", "az3-6"], "drained_workers": ["az2-6"]}]
     found = run("shards", "release", "tenant-07", "--json").result
@@ -227,9 +227,9 @@ def test_the_one_whose_workers_fail_is_found(run: Run) -> None:
         "failing": sorted(workers),
         "healthy": [],
         "score": 1.0,
-        "is_in_minimal_set": True,
+        "is_likely": True,
     }
-    assert [one["is_in_minimal_set"] for one in found[1:]] == [False] * (len(found) - 1)
+    assert [one["is_likely"] for one in found[1:]] == [False] * (len(found) - 1)
     assert all(one["score"] < 0.5 and len(one["failing"]) == 1 and len(one["healthy"]) == 2 for one in found[1:])
     assert len(found) == 10
     assert run("shards", "suspects", *workers, "--limit", "1", "--json").result == found[:1]
@@ -243,7 +243,7 @@ def test_two_who_fail_at_once_are_found_together(run: Run) -> None:
     first = TENANTS[0]
     second = next(tenant for tenant in TENANTS if not {*shards[tenant]} & {*shards[first]})
     found = run("shards", "suspects", *shards[first], *shards[second], "--json").result
-    assert {one["tenant"] for one in found if one["is_in_minimal_set"]} == {first, second}
+    assert {one["tenant"] for one in found if one["is_likely"]} == {first, second}
 
 
 def test_people_see_suspects_as_a_table(run: Run) -> None:
@@ -277,7 +277,7 @@ def test_people_see_where_it_went(run: Run) -> None:
 
 def test_spare_workers_that_are_drained_are_not_left(run: Run) -> None:
     establish(run, *SPARE)
-    assert run("shards", "grow", "--drain", "az1-7", "--apply").code == 0
+    assert run("shards", "change", "--drain", "az1-7", "--apply").code == 0
     assert run("shards", "isolate", "tenant-07", "--workers", "2", "--json").result["spare_left"] == 1
     ran = run("shards", "isolate", "tenant-08", "--workers", "2", "--json")
     assert (ran.code, ran.error["error"]) == (1, "capacity-exhausted")
@@ -411,7 +411,7 @@ def test_what_was_before_can_be_forgotten(run: Run) -> None:
     assert run("shards", "assign", "tenant-01", "--lookback", "1h", "--json").result[0]["previous"]
     assert run("shards", "forget", "--lookback", "1h", "--json").result == {"forgotten": 0}
     with kept() as assignments:
-        assert assignments.forget(0) > 0
+        assert assignments.delete_old_layouts(0) > 0
     assert run("shards", "assign", "tenant-01", "--lookback", "1h", "--json").result[0]["previous"] == []
     ran = run("shards", "forget", "--lookback", "7d")
     assert (ran.code, ran.out) == (0, "0 forgotten\n")
@@ -484,8 +484,8 @@ USES = dict.fromkeys(FIRST, "shards") | {
     "az1-7": "spare",
     "az1-8": "spare",
     "az3-8": "spare",
-    "az1-x": "relieves az1-2",
-    "az1-y": "relieves az1-2",
+    "az1-x": "shares_slot_of az1-2",
+    "az1-y": "shares_slot_of az1-2",
 }
 DRAINED = {"az1-1", "az1-7", "az2-6", "az1-y"}
 
@@ -496,9 +496,9 @@ def mix_bits(run: Run) -> Run:
     establish(run, "az1-6", "az2-6", "az3-6")
     assert run("shards", "isolate", "tenant-07", "--workers", "2").code == 0
     more = write_fleet(["az1-7", "az1-8", "az3-8"], path="more.csv", az1_8="h8")
-    words = ["--add", more, "--relieve", "az1-2=az1-x", "--relieve", "az1-2=az1-y"]
+    words = ["--add", more, "--share-slot", "az1-2=az1-x", "--share-slot", "az1-2=az1-y"]
     words += [word for worker in sorted(DRAINED) for word in ("--drain", worker)]
-    assert run("shards", "grow", *words, "--apply").code == 0
+    assert run("shards", "change", *words, "--apply").code == 0
     return run
 
 
@@ -519,7 +519,7 @@ def test_machines_see_what_each_worker_is_there_for(mix_bits: Run) -> None:
                 "host": "h8" if worker == "az1-8" else None,
                 "use": use,
                 "is_drained": worker in DRAINED,
-                "relieves": "az1-2" if worker in ("az1-x", "az1-y") else None,
+                "shares_slot_of": "az1-2" if worker in ("az1-x", "az1-y") else None,
             }
             for index, (worker, use) in enumerate(USES.items())
         ],
@@ -555,7 +555,7 @@ def test_people_see_the_same_and_how_many_of_each_there_are_in_every_group(mix_b
             ["az1", "spare", "1"],
             ["az3", "spare", "2"],
             ["az1", "isolated", "1"],
-            ["az1", "relieves", "1"],
+            ["az1", "shares_slot_of", "1"],
             ["az1", "drained", "3"],
             ["az2", "drained", "1"],
         ]
@@ -582,7 +582,7 @@ def test_whatever_changes_is_seen_at_once(run: Run) -> None:
     assert use("az1-6") == "isolated for tenant-01"
     assert run("shards", "release", "tenant-01").code == 0
     assert use("az1-6") == "spare"
-    assert run("shards", "grow", "--substitute", "az1-1=az1-6", "--apply").code == 0
+    assert run("shards", "change", "--replace-with-spare", "az1-1=az1-6", "--apply").code == 0
     assert (use("az1-6"), use("az1-1")) == ("shards", "spare")
     assert run("shards", "fleet", "--json").result["version"] == 5
 

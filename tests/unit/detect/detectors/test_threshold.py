@@ -239,4 +239,4 @@ def test_the_sentence_says_what_a_person_should_know_first() -> None:
         "one zone is unhealthy, and no other zone has enough traffic": (FAULTY, SILENT, SILENT),
     }
     for sentence, row in sentences.items():
-        assert verdicts(row, row)[-1].sentence.startswith(sentence)
+        assert verdicts(row, row)[-1].summary.startswith(sentence)

@@ -127,7 +127,7 @@ def test_an_empty_budget_is_told_of_the_dependency() -> None:
 def test_lines_come_with_the_first_event_after_the_time_is_over() -> None:
     lines: list[str] = []
     clock = FakeClock()
-    exporter = EmfExporter(lines.append, namespace="shop", every=10, clock=clock)
+    exporter = EmfExporter(lines.append, namespace="shop", interval=10, clock=clock)
     sink = CallMetrics(exporter)
     for _ in range(3):
         sink.emit(attempted())
@@ -142,7 +142,7 @@ def test_lines_come_with_the_first_event_after_the_time_is_over() -> None:
 def test_a_window_begins_with_its_first_event() -> None:
     lines: list[str] = []
     clock = FakeClock()
-    exporter = EmfExporter(lines.append, namespace="shop", every=10, clock=clock)
+    exporter = EmfExporter(lines.append, namespace="shop", interval=10, clock=clock)
     sink = CallMetrics(exporter)
     clock.advance(100)
     sink.emit(attempted())
@@ -203,7 +203,7 @@ def test_a_forked_child_does_not_write_what_its_parent_has_counted() -> None:
 def test_nobody_waits_while_lines_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = FakeClock(manual=True)
     lines: list[str] = []
-    exporter = EmfExporter(lines.append, namespace="shop", every=10, clock=clock)
+    exporter = EmfExporter(lines.append, namespace="shop", interval=10, clock=clock)
     sink = CallMetrics(exporter)
     was_held: list[bool] = []
     values = SampledDistribution.values
@@ -295,4 +295,4 @@ def test_a_namespace_that_cloudwatch_refuses_is_refused(namespace: str) -> None:
 @pytest.mark.parametrize("every", [0.0, -1.0, math.inf, math.nan])
 def test_lines_come_after_some_time(every: float) -> None:
     with pytest.raises(InvalidValue, match="every is"):
-        EmfExporter(print, namespace="shop", every=every)
+        EmfExporter(print, namespace="shop", interval=every)

@@ -94,14 +94,14 @@ def test_nobody_waits_for_a_queue_that_is_not_there(backend: MemoryBackend) -> N
 def test_whatever_can_be_had_is_not_waited_for(backend: MemoryBackend, work: Probe) -> None:
     work.put(delay=5.0)
     assert not backend.wait("work", 0.0)
-    work.elapse(6.0)
+    work.advance_time(6.0)
     assert backend.wait("work", 60.0), "what was delayed is due"
     held = work.lease_one(lease=5.0)
     assert not backend.wait("work", 0.0)
     work.settle(Release(), held)
     assert backend.wait("work", 60.0), "what was handed back waits"
     work.lease_one(lease=5.0)
-    work.elapse(6.0)
+    work.advance_time(6.0)
     assert backend.wait("work", 60.0), "a lease has ended"
 
 
@@ -139,13 +139,13 @@ def test_nothing_is_left_of_what_is_gone(work: Probe) -> None:
     work.settle(Bury("why"), *work.lease(5))
     work.settle(Release(), *work.lease(3))
     work.lease(3, lease=1.0)
-    work.elapse(4.0)
+    work.advance_time(4.0)
     work.settle(RetryLater(2.0), *work.lease(5))
     work.redrive(limit=3)
-    work.elapse(20.0)
+    work.advance_time(20.0)
     work.drain()
     work.backend.redrive(work.query(), discard=True)
-    work.elapse(100.0)
+    work.advance_time(100.0)
     assert work.backend.sweep("work") >= 0
     work.backend.redrive(work.query(), discard=True)
     assert work.depth == DepthCounts()
@@ -160,7 +160,9 @@ def test_nothing_is_left_of_what_is_gone(work: Probe) -> None:
 
 def test_a_worker_gets_what_there_is_though_much_is_in_its_way(work: Probe) -> None:
     """One at a time, behind more messages of a tenant that may have none than are moved aside in one step."""
-    work.change_policy(lanes=1, hand=1, spill_above=None, backlog_share=0.1, low_priority_share=0.1, spill_share=0.1)
+    work.change_policy(
+        lanes=1, lanes_per_tenant=1, spill_above=None, backlog_share=0.1, low_priority_share=0.1, spill_share=0.1
+    )
     work.set_limits("a", concurrency=1)
     work.put("a", MAX_SKIPPED + 500)
     [other] = work.put("b")
@@ -189,24 +191,24 @@ def test_a_tenant_at_its_limit_is_left_alone_for_a_while(work: Probe) -> None:
     assert found.next_due == pytest.approx(RECHECK_SECONDS)
     work.set_limits(concurrency=5)
     assert work.lease() == []
-    work.elapse(RECHECK_SECONDS)
+    work.advance_time(RECHECK_SECONDS)
     assert len(work.lease()) == 2
 
 
 def test_more_lanes_than_are_looked_at_have_their_turn(work: Probe) -> None:
-    work.change_policy(hand=0)
+    work.change_policy(lanes_per_tenant=0)
     tenants = LOOKED_AT[0] + 50
-    work.send_kept(*(message(f"t{number}") for number in range(tenants)))
-    work.elapse(3600.0)
+    work.send_accepted(*(message(f"t{number}") for number in range(tenants)))
+    work.advance_time(3600.0)
     found = work.request_lease(tenants)
     assert (len(found.deliveries), found.next_due) == (LOOKED_AT[0], 0.0)
     assert len(work.lease(tenants)) == 50
 
 
 def test_more_lanes_than_are_listed_are_counted(work: Probe) -> None:
-    work.change_policy(hand=0)
+    work.change_policy(lanes_per_tenant=0)
     for begin in range(0, LANES + 100, 100):
-        work.send_kept(*(message(f"t{begin + number}") for number in range(100)))
+        work.send_accepted(*(message(f"t{begin + number}") for number in range(100)))
     work.put("t7")
     snapshot = work.inspect()
     assert (len(snapshot.lanes), snapshot.lanes_left_out) == (LANES, 2200 - LANES)
@@ -218,7 +220,7 @@ def test_more_lanes_than_are_listed_are_counted(work: Probe) -> None:
 
 def test_dead_letters_in_lanes_that_are_not_listed_are_counted(work: Probe, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.queue.backends.memory.look.LANES", 2)
-    work.change_policy(hand=0)
+    work.change_policy(lanes_per_tenant=0)
     work.put("poisoned")
     work.settle(Bury("why"), *work.lease())
     for tenant in "abc":
@@ -230,7 +232,7 @@ def test_more_that_is_due_than_fits_into_one_step_is_swept(work: Probe) -> None:
     work.put("a", AT_ONCE)
     work.put("a", AT_ONCE, delay=1.0)
     assert len(work.lease(AT_ONCE, lease=1.0)) == AT_ONCE
-    work.elapse(2.0)
+    work.advance_time(2.0)
     assert work.backend.sweep("work") == 0
     assert work.depth == DepthCounts(ready=2 * AT_ONCE)
 
@@ -251,27 +253,25 @@ def test_a_message_says_where_it_is(work: Probe) -> None:
         buried: MessageState.DEAD,
         leased: MessageState.LEASED,
         parked: MessageState.DELAYED,
-        waiting: MessageState.WAITING,
+        waiting: MessageState.READY,
         delayed: MessageState.DELAYED,
     }
     assert [found[number].until for number in (leased, parked, waiting, delayed)] == [
         *(pytest.approx(until), None, None, pytest.approx(work.now + 5.0)),
     ]
     assert [found[number].attempts for number in (buried, leased, waiting)] == [1, 1, 0]
-    work.elapse(40.0)
+    work.advance_time(40.0)
     found = work.backend.inspect("work", messages=[leased, delayed]).messages
-    assert {state.state for state in found.values()} == {MessageState.WAITING}, (
-        "what is due waits, though nobody came by"
-    )
+    assert {state.state for state in found.values()} == {MessageState.READY}, "what is due waits, though nobody came by"
 
 
 def test_the_second_retry_counts_from_the_same_beginning(work: Probe) -> None:
     work.put()
     first = work.lease_one()
     work.settle(RetryLater(5.0), first)
-    work.elapse(6.0)
+    work.advance_time(6.0)
     work.settle(RetryLater(5.0), work.lease_one())
-    work.elapse(6.0)
+    work.advance_time(6.0)
     third = work.lease_one()
     assert (third.attempt, third.sent_at) == (3, first.sent_at)
     assert third.ready_since == pytest.approx(first.ready_since + 11.0)
@@ -279,7 +279,7 @@ def test_the_second_retry_counts_from_the_same_beginning(work: Probe) -> None:
 
 def test_lanes_take_turns_within_one_moment(work: Probe) -> None:
     """Though time stands still between the leases."""
-    work.change_policy(hand=0)
+    work.change_policy(lanes_per_tenant=0)
     for tenant in "abc":
         work.put(tenant, 5)
     assert "".join(work.lease(1)[0].tenant for _ in range(9)) == "abc" * 3
@@ -291,7 +291,7 @@ def test_what_becomes_of_a_tenants_messages_does_not_depend_on_others(sends: lis
         clock = FakeClock()
         with MemoryBackend(clock) as backend:
             limits = Limits(rate=3.0, burst=5.0, max_rate=20.0, max_burst=40.0)
-            policy = QueuePolicy(lanes=1, hand=1, spill_above=60, max_backlog=100, limits=limits)
+            policy = QueuePolicy(lanes=1, lanes_per_tenant=1, spill_above=60, max_waiting=100, limits=limits)
             backend.change("work", QueueChange(policy=policy), create=True)
             found: list[tuple[object, ...]] = []
             for is_other, count in sends:

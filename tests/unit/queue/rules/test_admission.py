@@ -26,7 +26,7 @@ from holdfast.queue.rules.admission import (
 )
 
 NOW = 1_750_000_000.0
-OPEN = QueuePolicy(spill_above=None, max_backlog=None)
+OPEN = QueuePolicy(spill_above=None, max_waiting=None)
 
 
 def counts(admission: Admission) -> tuple[int, int, int, int]:
@@ -53,13 +53,13 @@ LIMITS = st.builds(
     over_max_rate=st.sampled_from(OverMaxRate),
     run_rate=maybe(RATES),
     concurrency=maybe(st.integers(1, 10)),
-    max_backlog=maybe(st.integers(1, 200)),
+    max_waiting=maybe(st.integers(1, 200)),
 )
 POLICIES = st.builds(
     QueuePolicy,
     spill_above=maybe(st.integers(0, 50)),
-    max_backlog=maybe(st.integers(1, 200)),
-    drain_rate=st.floats(0.1, 100),
+    max_waiting=maybe(st.integers(1, 200)),
+    backpressure_rate=st.floats(0.1, 100),
 )
 AHEAD = st.sampled_from([0.0, NOW - 5, NOW, NOW + 0.5, NOW + 5])
 
@@ -141,7 +141,7 @@ def test_of_a_tenant_that_sends_without_end_few_fresh_messages_wait_beside_other
     most: int, sends: list[tuple[int, float]]
 ) -> None:
     """At most as many again as may wait at all, in whatever portions: nothing of it is handled here."""
-    policy, state, now = QueuePolicy(spill_above=most, max_backlog=None), TenantState(), NOW
+    policy, state, now = QueuePolicy(spill_above=most, max_waiting=None), TenantState(), NOW
     live: list[tuple[float, int]] = []
     for wanted, pause in sends:
         now += pause
@@ -155,7 +155,7 @@ def test_of_a_tenant_that_sends_without_end_few_fresh_messages_wait_beside_other
 def test_what_exceeds_max_rate_is_refused_or_delayed(over: OverMaxRate) -> None:
     limits = Limits(max_rate=2.0, max_burst=3.0, over_max_rate=over)
     admission = admit(OPEN, limits, TenantState(), 5, NOW)
-    if over is OverMaxRate.REJECT:
+    if over is OverMaxRate.REFUSE:
         assert counts(admission) == (3, 0, 0, 2)
         assert admission.refusal is RefusalReason.RATE
         assert admission.retry_after == pytest.approx(0.5, abs=1e-5)
@@ -177,10 +177,10 @@ def test_a_small_max_burst_delays_by_whole_turns() -> None:
 
 def test_what_is_delayed_counts_as_backlog() -> None:
     """Whoever is told to wait could fill the store otherwise."""
-    policy, limits = QueuePolicy(max_backlog=100), Limits(max_rate=1.0, max_burst=1.0, over_max_rate=OverMaxRate.DELAY)
+    policy, limits = QueuePolicy(max_waiting=100), Limits(max_rate=1.0, max_burst=1.0, over_max_rate=OverMaxRate.DELAY)
     admission = admit(policy, limits, TenantState(), 150, NOW)
     assert counts(admission) == (1, 0, 99, 50)
-    assert admission.refusal is RefusalReason.BACKLOG
+    assert admission.refusal is RefusalReason.MAX_WAITING
     assert admission.pressure == 1
     again = admit(policy, limits, admission.state, 10, NOW)
     assert counts(again) == (0, 0, 0, 10)
@@ -190,18 +190,18 @@ def test_what_is_delayed_counts_as_backlog() -> None:
 
 
 def test_a_full_backlog_refuses_everything_for_as_long_as_is_worth_waiting() -> None:
-    admission = admit(QueuePolicy(max_backlog=100), Limits(), TenantState(ready=100), 5, NOW)
+    admission = admit(QueuePolicy(max_waiting=100), Limits(), TenantState(ready=100), 5, NOW)
     assert counts(admission) == (0, 0, 0, 5)
-    assert (admission.refusal, admission.retry_after, admission.pressure) == (RefusalReason.BACKLOG, FULL_WAIT, 1.0)
+    assert (admission.refusal, admission.retry_after, admission.pressure) == (RefusalReason.MAX_WAITING, FULL_WAIT, 1.0)
 
 
 def test_a_tenants_own_backlog_comes_before_the_queues() -> None:
-    assert counts(admit(QueuePolicy(max_backlog=100), Limits(max_backlog=3), TenantState(), 5, NOW)) == (3, 0, 0, 2)
-    assert counts(admit(QueuePolicy(max_backlog=3), Limits(max_backlog=100), TenantState(), 5, NOW)) == (5, 0, 0, 0)
+    assert counts(admit(QueuePolicy(max_waiting=100), Limits(max_waiting=3), TenantState(), 5, NOW)) == (3, 0, 0, 2)
+    assert counts(admit(QueuePolicy(max_waiting=3), Limits(max_waiting=100), TenantState(), 5, NOW)) == (5, 0, 0, 0)
 
 
 def test_backpressure_falls_with_the_backlog_and_rises_when_it_is_worked_off() -> None:
-    policy = QueuePolicy(max_backlog=1000, drain_rate=100.0)
+    policy = QueuePolicy(max_waiting=1000, backpressure_rate=100.0)
     assert counts(admit(policy, Limits(), TenantState(ready=99), 500, NOW)) == (500, 0, 0, 0)
     assert [
         sum(counts(admit(policy, Limits(), TenantState(ready=ready), 500, NOW))[:2]) for ready in (100, 550, 910, 991)
@@ -214,7 +214,7 @@ def test_backpressure_falls_with_the_backlog_and_rises_when_it_is_worked_off() -
 
 def test_what_is_refused_uses_up_nothing() -> None:
     """A tenant that is over its rate would otherwise lose what backpressure leaves it as well."""
-    policy = QueuePolicy(max_backlog=1000, drain_rate=10.0)
+    policy = QueuePolicy(max_waiting=1000, backpressure_rate=10.0)
     limits = Limits(max_rate=1.0, max_burst=2.0)
     admission = admit(policy, limits, TenantState(ready=100), 50, NOW)
     assert counts(admission) == (2, 0, 0, 48)
@@ -224,9 +224,9 @@ def test_what_is_refused_uses_up_nothing() -> None:
 
 
 def test_the_obstacle_that_stays_longer_is_named() -> None:
-    policy = QueuePolicy(max_backlog=1000, drain_rate=0.1)
+    policy = QueuePolicy(max_waiting=1000, backpressure_rate=0.1)
     slow = admit(policy, Limits(max_rate=10.0, max_burst=1.0), TenantState(ready=100), 2, NOW)
-    assert slow.refusal is RefusalReason.BACKLOG
+    assert slow.refusal is RefusalReason.MAX_WAITING
     assert slow.retry_after == pytest.approx(10, abs=0.1)
     other = admit(policy, Limits(max_rate=0.05, max_burst=1.0), TenantState(ready=100), 2, NOW)
     assert other.refusal is RefusalReason.RATE
@@ -272,7 +272,7 @@ def test_whoever_waits_as_long_as_it_is_told_is_let_in_and_not_before(
     limits = Limits(max_rate=rate, max_burst=burst)
     admission = admit(policy, limits, state, wanted, NOW)
     assert admission.refused
-    is_full = policy.max_backlog is not None and admission.state.ready >= policy.max_backlog
+    is_full = policy.max_waiting is not None and admission.state.ready >= policy.max_waiting
     if is_full or admission.retry_after == MAX_WAIT:
         return  # nobody knows when there is get_room
     assert admit(policy, limits, admission.state, 1, NOW + admission.retry_after + 2e-6).refused == 0
@@ -285,8 +285,8 @@ def test_it_does_not_matter_in_what_portions_they_are_sent(
     limits: Limits, state: TenantState, portions: list[int]
 ) -> None:
     """As long as the backlog is no matter: its pressure rises with every portion."""
-    limits = msgspec.structs.replace(limits, max_backlog=None)
-    policy = QueuePolicy(spill_above=40, max_backlog=None)
+    limits = msgspec.structs.replace(limits, max_waiting=None)
+    policy = QueuePolicy(spill_above=40, max_waiting=None)
     whole = admit(policy, limits, state, sum(portions), NOW)
     total = (0, 0, 0, 0)
     for wanted in portions:
@@ -366,9 +366,9 @@ def test_pressure_is_the_part_that_is_used(most: int, data: st.DataObject) -> No
 
 
 def test_a_tenants_backlog_is_its_own_or_the_queues() -> None:
-    assert get_max_backlog(QueuePolicy(max_backlog=100), Limits()) == 100
-    assert get_max_backlog(QueuePolicy(max_backlog=100), Limits(max_backlog=5)) == 5
-    assert get_max_backlog(QueuePolicy(max_backlog=None), Limits()) is None
+    assert get_max_backlog(QueuePolicy(max_waiting=100), Limits()) == 100
+    assert get_max_backlog(QueuePolicy(max_waiting=100), Limits(max_waiting=5)) == 5
+    assert get_max_backlog(QueuePolicy(max_waiting=None), Limits()) is None
 
 
 def test_messages_are_decided_upon_one_by_one_in_the_order_of_the_admission() -> None:
@@ -386,11 +386,11 @@ def test_messages_are_decided_upon_one_by_one_in_the_order_of_the_admission() ->
 
 def test_a_tenant_is_free_without_any_limit() -> None:
     assert is_unlimited(Limits())
-    for name in ("rate", "max_rate", "run_rate", "concurrency", "max_backlog"):
+    for name in ("rate", "max_rate", "run_rate", "concurrency", "max_waiting"):
         assert not is_unlimited(Limits(**{name: 5}))  # type: ignore[arg-type]
 
 
 def test_below_its_room_one_more_message_of_a_tenant_is_admitted_as_the_first_is() -> None:
-    assert get_room(QueuePolicy(max_backlog=100, spill_above=50), Limits()) == 9
-    assert get_room(QueuePolicy(max_backlog=None, spill_above=50), Limits()) == 49
+    assert get_room(QueuePolicy(max_waiting=100, spill_above=50), Limits()) == 9
+    assert get_room(QueuePolicy(max_waiting=None, spill_above=50), Limits()) == 49
     assert get_room(OPEN, Limits()) > 10**12

@@ -28,7 +28,7 @@ from holdfast.queue.rules.placement import (
 )
 from holdfast.testing import seeded
 
-LANES, HAND = QueuePolicy().lanes, QueuePolicy().hand
+LANES, HAND = QueuePolicy().lanes, QueuePolicy().lanes_per_tenant
 TENANTS = [f"tenant-{number}" for number in range(2000)]
 SLOTS = st.integers(0, 4095)
 IDS = st.integers(1, 1 << 40)

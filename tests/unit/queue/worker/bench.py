@@ -73,7 +73,7 @@ class Zones:
     def __init__(self) -> None:
         self.are_out: dict[str | None, frozenset[Zone]] = {}
 
-    def out(self, workload: str | None = None) -> frozenset[Zone]:
+    def zones_out(self, workload: str | None = None) -> frozenset[Zone]:
         return self.are_out.get(None, frozenset()) | self.are_out.get(workload, frozenset())
 
 

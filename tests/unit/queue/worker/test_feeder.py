@@ -168,8 +168,8 @@ def test_shares_are_counted_over_all_that_was_taken(bench: Bench, monkeypatch: p
     bench.send(*[b"x"] * 12)
     for _ in range(3):
         bench.work()
-    first = wants[0].leased_before
-    assert [want.leased_before for want in wants] == [first, first + 4, first + 8]
+    first = wants[0].leased_so_far
+    assert [want.leased_so_far for want in wants] == [first, first + 4, first + 8]
 
 
 def test_workers_that_start_together_do_not_spend_their_turns_on_the_same_shares() -> None:

@@ -250,7 +250,7 @@ class TestZone:
         bench.send(b"x")
         bench.zones.are_out = {key: frozenset({HERE})}
         assert bench.run.fetcher.step() > 0
-        assert bench.worker.is_out
+        assert bench.worker.is_zone_out
         assert "lease" not in bench.backend.calls
 
     def test_other_zones_and_workloads_do_not_matter(self) -> None:
@@ -262,7 +262,7 @@ class TestZone:
         stuck.ended.next()
 
     def test_it_hands_back_what_it_holds_and_goes_on_when_the_zone_is_in_again(self) -> None:
-        bench = Bench(zone=HERE, grace=20.0, concurrency=1)
+        bench = Bench(zone=HERE, shutdown_timeout=20.0, concurrency=1)
         stuck = Stuck(bench)
         bench.run.fetcher._pace = QUICK
         bench.send(*[b"x"] * 3)
@@ -292,7 +292,7 @@ class TestZone:
         bench.settle()
 
     def test_the_grace_begins_anew_with_every_outage(self) -> None:
-        bench = Bench(zone=HERE, grace=20.0, lease=3600.0)
+        bench = Bench(zone=HERE, shutdown_timeout=20.0, lease=3600.0)
         stuck = Stuck(bench)
         bench.send(b"x")
         bench.feed()

@@ -152,7 +152,7 @@ def test_what_was_fetched_ahead_is_handed_back_at_once_and_counts_as_no_attempt(
 
 
 def test_after_the_grace_handlers_are_told_and_their_messages_handed_back(kind: str) -> None:
-    bench = Bench(real_time=True, concurrency=1, grace=0.0)
+    bench = Bench(real_time=True, concurrency=1, shutdown_timeout=0.0)
     began: Arrivals[CurrentMessage] = Arrivals()
     ended: Arrivals[str] = Arrivals()
     if kind == "sync":
@@ -177,7 +177,7 @@ def test_after_the_grace_handlers_are_told_and_their_messages_handed_back(kind: 
     bench.worker.start()
     began.next()
     bench.worker.stop()
-    assert ended.next() == "the worker stops, and its grace period is over"
+    assert ended.next() == "the worker stops, and its shutdown_timeout period is over"
     assert bench.depth() == (1, 0, 0, 0)
     assert bench.sink.endings == ["released"]
     assert bench.sink.handled[0].seconds > 0
@@ -228,7 +228,7 @@ def test_it_stops_also_when_the_backend_is_away(
 ) -> None:
     """What was done and not said is delivered again: at least once."""
     monkeypatch.setattr(worker_module, "SETTLE_SECONDS", 0.2)
-    bench = Bench(real_time=True, grace=0.1)
+    bench = Bench(real_time=True, shutdown_timeout=0.1)
     seen: Arrivals[bytes] = Arrivals()
     bench.queue.handle()(lambda delivery: seen.put(delivery.body))
     bench.send(b"x")
@@ -245,7 +245,7 @@ def test_handlers_that_do_not_return_do_not_keep_it_from_stopping(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(worker_module, "RETURN_SECONDS", 0.1)
-    bench = Bench(real_time=True, grace=0.0)
+    bench = Bench(real_time=True, shutdown_timeout=0.0)
     go = threading.Event()
     began: Arrivals[bytes] = Arrivals()
 
@@ -354,8 +354,8 @@ class Told(Zones):
         super().__init__()
         self.told = threading.Event()
 
-    def out(self, workload: str | None = None) -> frozenset[Zone]:
-        found = super().out(workload)
+    def zones_out(self, workload: str | None = None) -> frozenset[Zone]:
+        found = super().zones_out(workload)
         if found:
             self.told.set()
         return found
@@ -593,7 +593,7 @@ class TestRunAsync:
         assert set(threading.enumerate()) <= before
 
     def test_nothing_is_lost_when_the_loop_is_closed_over_its_handlers(self) -> None:
-        bench = Bench(real_time=True, concurrency=1, grace=0.0)
+        bench = Bench(real_time=True, concurrency=1, shutdown_timeout=0.0)
 
         async def main() -> None:
             began = asyncio.Event()
@@ -619,14 +619,14 @@ class TestOptions:
         with pytest.raises(InvalidValue, match=f"a worker's concurrency of {concurrency}: expected 1 to 10000"):
             WorkerOptions(concurrency=concurrency)
 
-    @pytest.mark.parametrize("grace", [-1.0, float("nan"), float("inf")])
-    def test_grace_is_a_number_of_seconds(self, grace: float) -> None:
-        with pytest.raises(InvalidValue, match="a worker's grace of"):
-            WorkerOptions(grace=grace)
+    @pytest.mark.parametrize("shutdown_timeout", [-1.0, float("nan"), float("inf")])
+    def test_grace_is_a_number_of_seconds(self, shutdown_timeout: float) -> None:
+        with pytest.raises(InvalidValue, match="a worker's shutdown_timeout of"):
+            WorkerOptions(shutdown_timeout=shutdown_timeout)
 
     def test_without_a_view_no_zone_is_out(self) -> None:
         queue = Queue("work", "memory:", policy=QueuePolicy())
-        assert not Worker(queue, WorkerOptions(zone=Zone("use1-az1"))).is_out
+        assert not Worker(queue, WorkerOptions(zone=Zone("use1-az1"))).is_zone_out
 
 
 def test_a_worker_leaves_its_zone_and_comes_back() -> None:

@@ -113,7 +113,7 @@ def test_all_workers_are_shown_while_they_are_few() -> None:
 
 
 def test_a_worker_that_relieves_another_is_beside_those_of_its_zone() -> None:
-    fleet = Fleet.from_groups({"a": "12", "b": "34"}).relieve("1", "1b")
+    fleet = Fleet.from_groups({"a": "12", "b": "34"}).share_slot("1", "1b")
     picture = Picture(draw_matrix(fleet, [[0, 2], [4, 3]]))
     assert picture.words("worker", "before") == ["1", "2", "1b", "3", "4"]
     assert len(picture.of("cell", "before")) == 4

@@ -70,7 +70,7 @@ def test_shards_left_are_those_of_the_design() -> None:
 
 
 def test_a_worker_that_relieves_another_makes_no_shards_of_its_own() -> None:
-    fleet = ARTICLE.relieve("1", "1b")
+    fleet = ARTICLE.share_slot("1", "1b")
     found = build_report(fleet, [[0, 3], [8, 7]])
     assert (found.workers, found.shards_possible, found.overlaps.max_shared) == (9, 28, 0)
 

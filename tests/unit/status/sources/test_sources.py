@@ -39,7 +39,7 @@ class Ear:
         self.said: queue.Queue[tuple[set[str], float]] = queue.Queue()
 
     def receive(self, statuses: Iterable[ZoneStatus], at: float, zones: frozenset[Zone] | None = None) -> None:
-        self.said.put(({each.zone for each in statuses if each.out}, at))
+        self.said.put(({each.zone for each in statuses if each.state.is_out}, at))
 
     def next(self) -> set[str]:
         return self.said.get(timeout=STUCK)[0]
@@ -368,7 +368,7 @@ def test_an_endpoint_may_be_asked_for_a_workload(ear: Ear) -> None:
             time.sleep(0.01)
         source.close()
         assert server.asked[0][0] == "/status/az1/shop"
-        assert (said[0].workload, said[0].out) == ("shop", True)
+        assert (said[0].workload, said[0].state.is_out) == ("shop", True)
 
 
 @pytest.mark.parametrize(
@@ -441,10 +441,10 @@ def test_two_of_five_that_are_dead_or_hang_keep_a_board_neither_from_being_right
         alive = [ServerSource(server.address, poll_interval=0.05) for server in (first, second, third)]
         with ZoneTracker(*silent, *alive) as tracker:
             assert tracker.wait(STUCK)
-            assert tracker.out("shop") == {ONE}
+            assert tracker.zones_out("shop") == {ONE}
             statuses.append(status(TWO))
             end = time.monotonic() + STUCK
-            while tracker.out("shop") != {ONE, TWO}:
+            while tracker.zones_out("shop") != {ONE, TWO}:
                 assert time.monotonic() < end, "the three that live were not heard"
                 time.sleep(0.005)
             assert [source.age is None for source in tracker.sources()] == [True, True, False, False, False]

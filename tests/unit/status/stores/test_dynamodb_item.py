@@ -90,7 +90,7 @@ def test_the_key_names_the_zone_first() -> None:
 @pytest.mark.parametrize("healthy", [True, False])
 def test_an_item_written_by_hand_is_a_status_of_version_0(healthy: bool) -> None:
     status = decode_item({"AZ-ID": {"S": "use1-az1"}, "Healthy": {"BOOL": healthy}})
-    assert (status.zone, status.workload, status.out) == (ZONE, None, not healthy)
+    assert (status.zone, status.workload, status.state.is_out) == (ZONE, None, not healthy)
     assert (status.since, status.by, status.expires, status.version) == (0.0, "unknown", None, 0)
     assert "by hand" in status.reason
 

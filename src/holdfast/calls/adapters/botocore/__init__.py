@@ -1,7 +1,7 @@
 """Clients of boto3 and botocore with a dependency's timeouts, retries and budget instead of botocore's retries.
 
     pricing_table = Dependency("pricing table", timeouts=Timeouts(attempt=Percentile(99.9, ceiling=2.0)))
-    client = govern(boto3.client("dynamodb", config=client_config(pricing_table)), pricing_table)
+    client = protect(boto3.client("dynamodb", config=client_config(pricing_table)), pricing_table)
 
 The client keeps everything else, including paginators and waiters. What is bounded:
 
@@ -25,19 +25,19 @@ except ImportError as error:
     raise MissingExtra("the adapter to botocore", "aws") from error
 
 from holdfast.calls.adapters.botocore.governor import (
-    NOTE_KEY,
+    NO_RETRY_REASON_KEY,
     BotocoreDeadlineExceeded,
     BotocoreLimitReached,
     BotocoreRetryAfterTooLong,
     client_config,
-    govern,
+    protect,
 )
 
 __all__ = [
-    "NOTE_KEY",
+    "NO_RETRY_REASON_KEY",
     "BotocoreDeadlineExceeded",
     "BotocoreLimitReached",
     "BotocoreRetryAfterTooLong",
     "client_config",
-    "govern",
+    "protect",
 ]

@@ -63,7 +63,7 @@ Client = TypeVar("Client")
 
 CONTEXT_KEY = "holdfast"
 """Key of the call in botocore's request context."""
-NOTE_KEY = "HoldfastNote"
+NO_RETRY_REASON_KEY = "HoldfastNote"
 """Key in the metadata of an error response for the reason why no further attempt followed."""
 MAX_LONG_POLL = 70.0
 """Seconds. SQS responds after 20, Step Functions and SWF after 60; the rest is for the network."""
@@ -81,7 +81,7 @@ def client_config(dependency: Dependency) -> Config:
     )
 
 
-def govern(client: Client, dependency: Dependency, *, idempotent: Callable[[str], bool] | None = None) -> Client:
+def protect(client: Client, dependency: Dependency, *, idempotent: Callable[[str], bool] | None = None) -> Client:
     """Apply a dependency's timeouts, retries and budget to a client, and return it. Call it once, before the first use.
 
     An operation is retried if its model says that this is safe: it reads, it is an HTTP PUT or DELETE, or it has an
@@ -316,4 +316,4 @@ class _Governor:
             raise error
         notes = getattr(error, "__notes__", ())
         if parsed is not None and notes:
-            parsed.setdefault("ResponseMetadata", {})[NOTE_KEY] = notes[-1]
+            parsed.setdefault("ResponseMetadata", {})[NO_RETRY_REASON_KEY] = notes[-1]

@@ -109,7 +109,7 @@ class HttpxExchange:
         """Return an error of Holdfast as an error of httpx, and other errors unchanged."""
         if not isinstance(error, CallError | EngineUnavailable):
             return error
-        return to_httpx_error(error, is_queued=self._attempt is not None and self._attempt.is_queued)
+        return to_httpx_error(error, timed_out_in_pool=self._attempt is not None and self._attempt.timed_out_in_pool)
 
     def get_response(self) -> httpx.Response:
         """Return the last response."""
@@ -139,4 +139,6 @@ class HttpxExchange:
         if attempt.number >= retry.max_attempts:
             return False
         failure = of_status(status, {}, self._dependency.runtime.clock.wall)
-        return failure is not None and (failure.kind is not FailureKind.PERMANENT or status in retry.eventual)
+        return failure is not None and (
+            failure.kind is not FailureKind.PERMANENT or status in retry.eventually_consistent
+        )

@@ -64,11 +64,11 @@ _ERROR_PAIRS: ErrorPairs = (
 _QUEUED_ERROR_PAIRS = ((ConnectTimedOut, HttpxPoolTimedOut), *_ERROR_PAIRS)
 
 
-def to_httpx_error(error: HoldfastError, *, is_queued: bool = False) -> HoldfastError:
-    """Return the error as one of httpx, or unchanged without a counterpart. `is_queued`: it waited for the pool."""
+def to_httpx_error(error: HoldfastError, *, timed_out_in_pool: bool = False) -> HoldfastError:
+    """Return the error as one of httpx: PoolTimeout if `timed_out_in_pool`. Without a counterpart it is unchanged."""
     if isinstance(error, httpx.HTTPError):
         return error
-    return translate_error(error, _QUEUED_ERROR_PAIRS if is_queued else _ERROR_PAIRS) or error
+    return translate_error(error, _QUEUED_ERROR_PAIRS if timed_out_in_pool else _ERROR_PAIRS) or error
 
 
 Trace = Callable[[str, MutableMapping[str, Any]], Any]
@@ -187,7 +187,9 @@ class Progress:
             waited = self.timeouts["pool"]
             if waited is None or waited == self._client_timeouts.get("pool"):
                 return error
-            return to_httpx_error(ConnectTimedOut(f"{name}: no connection was free in {waited:.3f} s"), is_queued=True)
+            return to_httpx_error(
+                ConnectTimedOut(f"{name}: no connection was free in {waited:.3f} s"), timed_out_in_pool=True
+            )
         if self.left > MIN_TIMEOUT:
             return error
         if isinstance(error, httpx.ConnectTimeout) and attempt.expires < attempt.call_expires:
@@ -200,7 +202,7 @@ class Progress:
         """Mark an attempt that never had a connection as unsent. Only for transports that emit trace events."""
         attempt = self._attempt
         if not self.has_begun and attempt.connecting_since is None:
-            attempt.is_queued = True
+            attempt.timed_out_in_pool = True
             attempt.setup_seconds = attempt.dependency.runtime.monotonic() - self._began
 
     def _client_timeout(self, phase: str, left: float) -> float | None:

@@ -103,7 +103,7 @@ class Message:
 
     __slots__ = (
         *("at", "body", "book", "deadline", "expires", "group", "id", "lane", "place"),
-        *("deaths", "publication", "returned", "sent", "tenant", "trace", "tries", "until"),
+        *("expired_leases", "publication", "returned", "sent", "tenant", "trace", "tries", "until"),
     )
 
     def __init__(self, id_: int, book: "Book", tenant: Tenant, lane: Lane, at: int, *, body: bytes) -> None:
@@ -120,7 +120,7 @@ class Message:
         self.tries = 0
         self.returned = 0
         """Deliveries that do not count as attempts."""
-        self.deaths = 0
+        self.expired_leases = 0
         """Leases that expired without settlement."""
         self.sent: int | None = None
         """When it was first ready, if it has been delayed since."""

@@ -31,7 +31,7 @@ def _begin_anew(book: Book, message: Message) -> None:
     """Store a message as if it were new: fresh, with the queue's ttl, and with no attempts counted."""
     message.sent, message.at = message.age_from, book.at
     message.returned = message.tries
-    message.deaths = 0
+    message.expired_leases = 0
     message.expires = None if book.policy.ttl is None else book.at + milliseconds(book.policy.ttl)
     message.publication = None
     if message.group is not None:

@@ -38,7 +38,7 @@ def make_due_ready(book: Book) -> Due:
                 dropped += 1
                 continue
             redelivered += 1
-            message.deaths += 1
+            message.expired_leases += 1
             pause = milliseconds(compute_redelivery_delay(message.id, attempts, book.policy.lease))
             if pause:
                 book.leave(message)

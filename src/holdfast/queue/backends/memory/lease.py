@@ -50,7 +50,7 @@ class Lease:
             self._seen[message.tenant.name] = message.tenant
         self._find_lanes()
         waiting = sum(len(lane.waiting) for lanes in self._lanes.values() for lane in lanes)
-        for turn in plan_turns(want.count, want.leased_before, book.policy, self._lanes.keys()):
+        for turn in plan_turns(want.count, want.leased_so_far, book.policy, self._lanes.keys()):
             left = turn.wanted
             for source in turn.sources:
                 left -= self._take(source, left)
@@ -158,7 +158,7 @@ class Lease:
                 deadline=message.deadline,
                 group=None if message.group is None else message.group.name,
                 is_first_of_topic=is_first,
-                deaths=message.deaths,
+                expired_leases=message.expired_leases,
             )
         )
 

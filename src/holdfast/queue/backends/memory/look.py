@@ -66,7 +66,7 @@ def _state(book: Book, number: int) -> MessageInfo | None:
     if message.place is Place.PARKED:
         return _described(message, MessageState.DELAYED)
     if message.until <= book.at:  # due messages count as waiting, even if no worker has polled since
-        return _described(message, MessageState.WAITING)
+        return _described(message, MessageState.READY)
     return _described(
         message, MessageState.LEASED if message.place is Place.LEASED else MessageState.DELAYED, message.until / 1000
     )

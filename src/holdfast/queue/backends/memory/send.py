@@ -47,7 +47,7 @@ class Send:
                 results[place] = RefusedMessage(
                     queue=self.book.name,
                     tenant=message.tenant,
-                    reason=admission.refusal or RefusalReason.BACKLOG,
+                    reason=admission.refusal or RefusalReason.MAX_WAITING,
                     retry_after=admission.retry_after,
                     pressure=admission.pressure,
                 )
@@ -97,9 +97,9 @@ class Send:
         book, policy = self.book, self.book.policy
         if where is LaneKind.SPILLED:
             return book.lane(spill_lane(tenant.id, priority))
-        if where is LaneKind.OWN or not policy.hand:
+        if where is LaneKind.OWN or not policy.lanes_per_tenant:
             return book.lane(own_lane(tenant.id, priority))
-        lanes = get_hand_lanes(tenant.name, priority, policy.lanes, policy.hand)
+        lanes = get_hand_lanes(tenant.name, priority, policy.lanes, policy.lanes_per_tenant)
         for number in lanes:
             if number not in self._placing.depths:
                 lane = book.lanes.get(number)

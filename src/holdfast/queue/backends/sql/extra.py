@@ -7,7 +7,7 @@ class Extra(
     msgspec.Struct,
     frozen=True,
     omit_defaults=True,
-    rename={"trace": "t", "deadline": "d", "returned": "r", "publication": "p", "deaths": "x"},
+    rename={"trace": "t", "deadline": "d", "returned": "r", "publication": "p", "expired_leases": "x"},
     gc=False,
 ):
     """The rare values of a message."""
@@ -20,16 +20,16 @@ class Extra(
     """Deliveries that do not count as attempts."""
     publication: int | None = None
     """The message of a topic of which this is a copy."""
-    deaths: int = 0
+    expired_leases: int = 0
     """Leases that expired without settlement."""
 
     def redriven(self, tries: int) -> "Extra":
         """Return the values of a dead letter that is redriven: none of its deliveries so far counts."""
-        return msgspec.structs.replace(self, returned=tries, publication=None, deaths=0)
+        return msgspec.structs.replace(self, returned=tries, publication=None, expired_leases=0)
 
     def died(self) -> "Extra":
         """Return the values after one more lease that expired without settlement."""
-        return msgspec.structs.replace(self, deaths=self.deaths + 1)
+        return msgspec.structs.replace(self, expired_leases=self.expired_leases + 1)
 
     def handed_back(self) -> "Extra":
         """Return the values after one more delivery that does not count as an attempt."""

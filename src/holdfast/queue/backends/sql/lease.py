@@ -131,7 +131,7 @@ class Lease:
         """
         want, left = self.want, 0
         in_order = tuple(source for source in IN_ORDER if source.rank in self._lanes)
-        all_turns = plan_turns(want.count, want.leased_before, self.step.policy, self._lanes.keys())
+        all_turns = plan_turns(want.count, want.leased_so_far, self.step.policy, self._lanes.keys())
         if all_turns and tuple(all_turns[-1].sources) == in_order:
             left = all_turns.pop().wanted
             left -= self._choose_first([source for source in in_order if source in FRESH], left)
@@ -282,7 +282,7 @@ class Lease:
             deadline=None if extra.deadline is None else extra.deadline / 1000,
             group=self._groups.get(message.party),
             is_first_of_topic=not message.tries and extra.publication in self._firsts,
-            deaths=extra.deaths,
+            expired_leases=extra.expired_leases,
         )
 
     def _move_aside(self) -> int:

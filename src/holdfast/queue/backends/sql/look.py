@@ -75,7 +75,7 @@ def _messages(step: Step, ids: Sequence[int]) -> dict[int, MessageInfo]:
 def _state(step: Step, row: Row) -> MessageInfo:
     until, leased = row[5:]
     if until is None or until <= step.at:  # due messages count as waiting, even if no worker has polled since
-        return _described(row, MessageState.WAITING)
+        return _described(row, MessageState.READY)
     return _described(
         row, MessageState.LEASED if leased else MessageState.DELAYED, None if until == PARKED else until / 1000
     )

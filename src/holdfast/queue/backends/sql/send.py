@@ -151,9 +151,9 @@ class Send:
         shared = {
             (one.message.tenant, one.message.priority)
             for one in admitted
-            if policy.hand and one.where is LaneKind.SHARED
+            if policy.lanes_per_tenant and one.where is LaneKind.SHARED
         }
-        hands = {one: get_hand_lanes(*one, policy.lanes, policy.hand) for one in shared}
+        hands = {one: get_hand_lanes(*one, policy.lanes, policy.lanes_per_tenant) for one in shared}
         lanes = {lane for some in hands.values() for lane in some}
         # Whole hands are created: the short path for one message chooses among existing lanes.
         placing = LanePlacement(self.step.depths(lanes))
@@ -161,7 +161,7 @@ class Send:
         for one in admitted:
             if one.where is LaneKind.SPILLED:
                 numbers.append(spill_lane(one.tenant.id, one.message.priority))
-            elif one.where is LaneKind.SHARED and policy.hand:
+            elif one.where is LaneKind.SHARED and policy.lanes_per_tenant:
                 numbers.append(placing.choose_lane(hands[one.message.tenant, one.message.priority]))
             else:
                 numbers.append(own_lane(one.tenant.id, one.message.priority))
@@ -231,7 +231,7 @@ def _refused(queue: str, tenant: str, admission: Admission) -> RefusedMessage:
     return RefusedMessage(
         queue=queue,
         tenant=tenant,
-        reason=admission.refusal or RefusalReason.BACKLOG,
+        reason=admission.refusal or RefusalReason.MAX_WAITING,
         retry_after=admission.retry_after,
         pressure=admission.pressure,
     )

@@ -62,7 +62,7 @@ class Single:
         if way is _Way.LONG:
             return None
         known = self._queues.get(queue) or self._learn(queue)
-        if known is None or not known.policy.hand or not is_unlimited(known.policy.limits):
+        if known is None or not known.policy.lanes_per_tenant or not is_unlimited(known.policy.limits):
             return None
         sent = self._send(queue, message, known, is_counted=way is _Way.COUNTED)
         if sent is None:
@@ -97,7 +97,7 @@ class Single:
             room=get_room(policy, policy.limits),
             is_counted=is_counted,
             decide=partial(_decide, policy),
-            lanes=get_hand_lanes(message.tenant, message.priority, policy.lanes, policy.hand),
+            lanes=get_hand_lanes(message.tenant, message.priority, policy.lanes, policy.lanes_per_tenant),
             now=None if self._clock is None else self._clock.wall(),
             ttl=None if message.ttl is None else milliseconds(message.ttl),
             extra=None if trace is None and deadline is None else encode(Extra(trace=trace, deadline=deadline)),

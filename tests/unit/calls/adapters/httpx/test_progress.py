@@ -139,7 +139,7 @@ def test_an_attempt_that_ended_before_it_had_a_connection_has_sent_nothing() -> 
     connecting.on_step("connection.connect_tcp.started")
     for it in (waiting, sent, connecting):
         it.progress.mark_unsent()
-    assert [it.attempt.is_queued for it in (waiting, sent, connecting)] == [True, False, False]
+    assert [it.attempt.timed_out_in_pool for it in (waiting, sent, connecting)] == [True, False, False]
     assert waiting.attempt.connecting_since is None, "it says nothing of how long connections take"
 
 

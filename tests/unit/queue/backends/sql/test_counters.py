@@ -61,7 +61,7 @@ def _step(backend: SqlBackend, clock: FakeClock, random: Random, held: list[Deli
         case "lease":
             caps = {tenant: 2} if random.random() < 0.3 else {}
             want = LeaseRequest(
-                queue=queue, count=random.randint(1, 8), lease=5.0, leased_before=random.randrange(100), caps=caps
+                queue=queue, count=random.randint(1, 8), lease=5.0, leased_so_far=random.randrange(100), caps=caps
             )
             held += backend.lease(want).deliveries
         case "settle":
@@ -105,7 +105,7 @@ def _message(random: Random) -> OutgoingMessage:
 def _policy(random: Random) -> QueuePolicy:
     return QueuePolicy(
         lanes=random.choice([4, 8, 64]),
-        hand=random.choice([0, 2, 4]),
+        lanes_per_tenant=random.choice([0, 2, 4]),
         spill_above=random.choice([None, 3, 10]),
         ttl=random.choice([None, 20.0]),
         max_attempts=2,
@@ -120,5 +120,5 @@ def _limits(random: Random) -> Limits:
         over_max_rate=random.choice(list(OverMaxRate)),
         run_rate=random.choice([None, 2.0]),
         concurrency=random.choice([None, 2]),
-        max_backlog=random.choice([None, 20]),
+        max_waiting=random.choice([None, 20]),
     )

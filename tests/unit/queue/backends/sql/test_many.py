@@ -45,14 +45,14 @@ def test_of_more_lanes_than_are_looked_at_all_have_their_turn(
     backend: SqlBackend, database: SqliteDatabase, clock: FakeClock
 ) -> None:
     """A lane for each tenant, of every priority: none is passed over."""
-    backend.change("work", QueueChange(policy=QueuePolicy(hand=0)))
+    backend.change("work", QueueChange(policy=QueuePolicy(lanes_per_tenant=0)))
     for priority in (0, 3):
         backend.send(
             "work", [OutgoingMessage(tenant=f"t{number}", body=b"x", priority=priority) for number in range(TENANTS)]
         )
     found: list[tuple[str, int]] = []
     while leased := backend.lease(
-        LeaseRequest(queue="work", count=300, lease=60.0, leased_before=len(found))
+        LeaseRequest(queue="work", count=300, lease=60.0, leased_so_far=len(found))
     ).deliveries:
         found += [(one.tenant, one.lane % 4) for one in leased]
         backend.settle([Settlement(one.receipt, Ack()) for one in leased])

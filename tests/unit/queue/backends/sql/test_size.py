@@ -48,7 +48,7 @@ def _fill(backend: SqlBackend, random: Random, tenants: int, messages: int) -> N
 def _drain(backend: SqlBackend, messages: int) -> None:
     handled = 0
     while handled < messages:
-        leased = backend.lease(LeaseRequest(queue="work", count=1000, lease=60.0, leased_before=handled))
+        leased = backend.lease(LeaseRequest(queue="work", count=1000, lease=60.0, leased_so_far=handled))
         assert leased.deliveries
         assert all(backend.settle([Settlement(one.receipt, Ack()) for one in leased.deliveries]))
         handled += len(leased.deliveries)
