@@ -40,7 +40,10 @@ MAX_LEFT_OUT = 10_000
 QUEUE, TENANT = Label("queue", "messaging.destination.name"), Label("tenant")
 EMPTY, FILLED = "empty", "filled"
 _AGE_BUCKETS = powers_of_two(-6, 18, 2)  # they include a second, about a minute, an hour, and three days
-_ENDED = {ending.value: (f"Messages{ending.value.capitalize()}",) for ending in AttemptResult}
+_ENDED = {
+    ending.value: ("LeasesLost" if ending is AttemptResult.LEASE_LOST else f"Messages{ending.value.capitalize()}",)
+    for ending in AttemptResult
+}
 _WORKER_COUNTS = (
     *("Polls", "NumberOfEmptyReceives", "NumberOfMessagesReceived"),
     *(name for names in _ENDED.values() for name in names),
@@ -99,14 +102,22 @@ HANDLED = _counter(
     cloudwatch_zeros=_WORKER_COUNTS,
 )
 LEASE_COUNTERS = {
-    field: _counter(
-        f"holdfast.queue.{name}", description, "{message}", cloudwatch_names={"": (f"Messages{name.title()}",)}
-    )
-    for field, name, description in (
-        ("redelivered", "redelivered", "Messages made ready again because their leases had expired."),
-        ("dropped", "dropped", "Messages dropped because they were older than their ttl."),
-        ("spilled", "spilled", "Messages moved to their tenants' overflow lanes while leasing."),
-        ("buried", "buried_after_crash", "Messages buried because their leases expired too often without settlement."),
+    field: _counter(f"holdfast.queue.{name}", description, "{message}", cloudwatch_names={"": (cloudwatch,)})
+    for field, name, cloudwatch, description in (
+        (
+            "redelivered",
+            "redelivered",
+            "MessagesRedelivered",
+            "Messages made ready again because their leases had expired.",
+        ),
+        ("dropped", "dropped", "MessagesDropped", "Messages dropped because they were older than their ttl."),
+        ("spilled", "spilled", "MessagesSpilled", "Messages moved to their tenants' overflow lanes while leasing."),
+        (
+            "buried",
+            "buried_after_crash",
+            "MessagesBuriedAfterCrash",
+            "Messages buried because their leases expired too often without settlement.",
+        ),
     )
 }
 """Instruments by the field of `LeaseResult` that they count."""
