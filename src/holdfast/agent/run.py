@@ -39,7 +39,7 @@ _HOOK = "holdfast-hook"
 
 
 def run(settings: Settings, announce: Callable[[str], None], token: str | None = None) -> None:
-    """Run until SIGTERM or SIGINT, then stop within 2 s. Raises HoldfastError if the agent cannot start.
+    """Run until SIGTERM or SIGINT, then stop within 2 s. Raise HoldfastError if the agent cannot start.
 
     `announce` is called with the address when the agent accepts requests. `token` is for servers that require one.
     """
@@ -123,7 +123,7 @@ class Agent:
         self._stopped.set()
 
     async def serve(self, announce: Callable[[str], None]) -> None:
-        """Track and publish until `stop`. Call it only once. Raises HoldfastError if it cannot start."""
+        """Track and publish until `stop`. Call it only once. Raise HoldfastError if it cannot start."""
         self._loop = asyncio.get_running_loop()
         with listen(self._options.host, self._options.port, section="agent", backlog=BACKLOG) as listener:
             address = get_base_url(listener)
