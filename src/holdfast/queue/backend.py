@@ -171,7 +171,7 @@ class LaneDepth(msgspec.Struct, frozen=True, kw_only=True):
 
     lane: int
     ready: int
-    """Messages that wait in the lane."""
+    """Messages of this lane that can be handled now."""
     leased: int
     delayed: int
     dead: int
@@ -247,6 +247,7 @@ class MessageState(StrEnum):
     """The state of a message that has not been handled yet."""
 
     READY = "ready"
+    """The message can be handled now. It may be spilled."""
     DELAYED = "delayed"
     """The message may not be handled yet: its delay is not over, or earlier messages of its group come first."""
     LEASED = "leased"
@@ -355,7 +356,7 @@ class Backend(Protocol):
     def sweep(self, queue: str, before: float | None = None) -> int:
         """Drop messages that are not leased and that were sent before a time, or are older than their ttl.
 
-        Also make delayed messages ready that are due, and messages whose leases have expired. Return the number of
+        Also make ready: delayed messages that are due, and messages whose leases have expired. Return the number of
         dropped messages.
         """
 
