@@ -171,8 +171,8 @@ def run_workers(task: WorkerTask, stop: StopRequest, ready: Callable[[list[str]]
     if stuck:
         _leave_later()
         raise HoldfastError(
-            f"all {task.concurrency} handlers of {', '.join(stuck)} hang, and no messages are leased: this process "
-            "exits so that a supervisor can restart it; set timeouts in handlers"
+            f"all handlers of {', '.join(stuck)} hang ({task.concurrency} per queue), and no messages are leased: this "
+            "process exits so that a supervisor can restart it; set timeouts on the calls that handlers make"
         )
 
 
