@@ -58,7 +58,7 @@ class SearchedSharding:
         self._shards: dict[bytes, tuple[int, ...]] = {}
 
     def assign(self, tenant: str | bytes) -> tuple[int, ...]:
-        """Return the sorted slots of a tenant, assigning a shard if it has none. Raise CapacityExhausted."""
+        """Return the slot indexes of a tenant, sorted. Assign a shard if it has none. Raise CapacityExhausted."""
         name = encode_name(tenant)
         found = self._shards.get(name)
         if found is None:
@@ -100,11 +100,11 @@ class SearchedSharding:
         return indexes is not None
 
     def find(self, tenant: str | bytes) -> tuple[int, ...] | None:
-        """Return the sorted slots of a tenant, or None if it has no shard. Nothing is assigned."""
+        """Return the slot indexes of a tenant, sorted, or None if it has no shard. Nothing is assigned."""
         return self._shards.get(encode_name(tenant))
 
     def __iter__(self) -> Iterator[tuple[bytes, tuple[int, ...]]]:
-        """Yield every tenant and its sorted slots, in the order of assignment."""
+        """Yield every tenant and its slot indexes, sorted, in the order of assignment."""
         return iter(self._shards.items())
 
     def __len__(self) -> int:

@@ -194,7 +194,7 @@ def _refuse_shared_hosts(old: Fleet, new: Fleet) -> None:
     for host, sharing in new.shared_hosts().items():
         if not {*sharing} <= {*before.get(host, ())}:
             raise InvalidValue(
-                f"workers {', '.join(sharing)} are on {host}: they would fail together; give each its own machine, or "
+                f"workers {', '.join(sharing)} are on {host}: they would fail together; give each its own host, or "
                 "use --allow-shared-hosts"
             )
 

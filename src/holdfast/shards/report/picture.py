@@ -79,7 +79,7 @@ def draw_matrix(
     height = head + len(rows) * _LINE + 50
     down = [row.name for row in rows if not row.serving(fleet, out)]
     counted = f"{len(rows)} of {len(checked)} tenants, {len(columns)} of {len(fleet)} workers"
-    description = f"{counted}. {int(out.sum())} workers are out. Tenants down: {', '.join(down) or 'none'}."
+    description = f"{counted}. Workers out: {int(out.sum())}. Tenants down: {', '.join(down) or 'none'}."
     parts = [
         *_open_svg(after.right, height, "Which tenant has which worker, before and after a failure", description),
         f'<text class="faint" x="{_NAMES}" y="{height - 26}">■ has this worker; {sign} has it, and it is out</text>',

@@ -281,7 +281,7 @@ def test_spare_workers_that_are_drained_are_not_left(run: Run) -> None:
     assert run("shards", "isolate", "tenant-07", "--workers", "2", "--json").result["spare_left"] == 1
     ran = run("shards", "isolate", "tenant-08", "--workers", "2", "--json")
     assert (ran.code, ran.error["error"]) == (1, "capacity-exhausted")
-    assert ran.error["detail"].startswith("1 spare workers for tenant tenant-08, and 2 are wanted")
+    assert ran.error["detail"].startswith("1 spare worker for tenant tenant-08, and 2 are wanted")
 
 
 WHICH = "expected the names of tenants, or --file with a file of them, not both"
