@@ -46,7 +46,7 @@ class StateFile:
             raise SettingsError(f"agent.file {path} is a folder: name a file")
         self._path = path
 
-    def clear(self) -> None:
+    def remove_temporary_files(self) -> None:
         """Remove temporary files of an agent that was killed while writing."""
         with suppress(OSError):
             for left in self._path.parent.iterdir():

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 from holdfast._errors import InvalidValue
 
 TIMEOUT_SECONDS = 2.0
-"""For connecting, and for each read: a source that needs longer counts as unavailable."""
+"""Seconds for connecting, and for each read: a source that needs longer counts as unavailable."""
 STREAM_TIMEOUT_SECONDS = 40.0
-"""A stream counts as dead after this time without a byte: the server sends a keep-alive every 15 s."""
+"""Seconds without a byte after which a stream counts as dead: the server sends a keep-alive every 15 s."""
 MAX_STORE_AGE_SECONDS = 15.0
 """A server that has not read its own store for this long counts as unavailable: it may have missed changes."""
 MAX_RESPONSE_BYTES = 4 << 20
