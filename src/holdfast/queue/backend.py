@@ -18,7 +18,7 @@ from typing import Protocol, Self
 import msgspec
 
 from holdfast._errors import InvalidValue
-from holdfast._names import check_queue_name
+from holdfast._names import check_queue_name, format_count
 from holdfast.queue.message import (
     MAX_DURATION,
     Ack,
@@ -161,7 +161,8 @@ def check_request(request: LeaseRequest) -> LeaseRequest:
     """Return `request`, or raise InvalidValue if no backend can fulfil it."""
     if request.count < 1 or not 0 < request.lease <= MAX_DURATION:
         raise InvalidValue(
-            f"{request.count} messages for {request.lease} s: expected at least 1, for more than 0 s and at most a year"
+            f"a lease of {format_count(request.count, 'message')} for {request.lease} s: expected at least 1, for more "
+            "than 0 s and at most a year"
         )
     return request
 

@@ -60,8 +60,8 @@ class Fleet:
                 raise InvalidValue(f"worker {slot.worker} is in two slots: expected each worker once")
             if len(slot.group) != len(self.slots[0].group):
                 raise InvalidValue(
-                    f"worker {slot.worker} has {len(slot.group)} groups and worker {self.slots[0].worker} "
-                    f"{len(self.slots[0].group)}: expected the same number for each"
+                    f"worker {slot.worker} has {format_count(len(slot.group), 'group')}, and worker "
+                    f"{self.slots[0].worker} has {len(self.slots[0].group)}: expected the same number for each"
                 )
             indexes[slot.worker] = index
             if slot.host is not None:

@@ -86,6 +86,7 @@ class WorkloadWatcher:
     """The detection loop. `ingest` may be called from any thread; the rest happens in one background thread.
 
     Use as a context manager, or call `start` and `close`. Without an `evacuator` it only reports verdicts.
+    `events` is the sink for traffic samples and changes of verdicts.
     """
 
     def __init__(

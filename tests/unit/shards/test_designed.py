@@ -293,7 +293,7 @@ def test_a_larger_overlap_that_gives_no_more_is_not_advised() -> None:
         ((8,), 4, 4, "expected 0 to 3"),
         ((8,), 4, -1, "expected 0 to 3"),
         ((8,), 4, 1, "allow a larger overlap"),
-        ((1, 8, 8), 6, 4, "a group of 1 workers for 2 of each shard"),
+        ((1, 8, 8), 6, 4, "a group of 1 worker for 2 of each shard"),
     ],
 )
 def test_what_no_design_meets_is_refused_with_what_would_help(
