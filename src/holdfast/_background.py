@@ -124,7 +124,8 @@ class BackgroundLoop:
             self._report(error)
         else:
             if self._failures:
-                self._logger.warning("can %s again, after %d failed attempts", self._action, self._failures)
+                attempts = "1 failed attempt" if self._failures == 1 else f"{self._failures} failed attempts"
+                self._logger.warning("can %s again, after %s", self._action, attempts)
             self._failures, self._pause = 0, 0.0
         return pause * (1 + self._spread * (2 * self._chance() - 1)) if self._spread else pause
 

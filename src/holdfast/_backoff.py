@@ -51,7 +51,10 @@ class Backoff:
         object.__setattr__(self, "jitter", Jitter(self.jitter))
 
     def delay(self, retry: int, previous: float, chance: Chance) -> float:
-        """Return the seconds before retry number `retry`, from 1, if the delay before was `previous` (0: none)."""
+        """Return the seconds to wait before a retry.
+
+        `retry` counts from 1. `previous` is the delay before the previous retry, or 0. `chance` is a random source.
+        """
         jitter = self.jitter
         if jitter is _DECORRELATED:
             longest = max(self.base, 3 * (previous or self.base))

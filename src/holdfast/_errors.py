@@ -8,7 +8,7 @@
     ├── Conflict                another process changed the object first
     ├── CapacityExhausted       there are no more shards of the requested kind
     ├── Backpressure            a tenant has sent too much; `retry_after` says when to try again
-    ├── LeaseLost               another worker may be handling the message
+    ├── LeaseLost               another worker process may be handling the message
     ├── CredentialRefused       the credential is missing, unknown, revoked or malformed
     ├── NotAllowed              the credential is valid, but its role may not do this
     ├── CallError               a remote call was not made, or did not end in time
@@ -16,8 +16,8 @@
     │   ├── ConnectTimedOut     no connection was made in time; nothing was sent                  (also TimeoutError)
     │   ├── DeadlineExceeded    the deadline of the whole call has passed                         (also TimeoutError)
     │   ├── RetryAfterTooLong   the server asked callers to wait longer than the deadline allows
-    │   └── LimitReached        the limit of concurrent calls is reached
-    └── EngineError             a database or a cloud service failed
+    │   └── LimitReached        the limit of concurrent attempts is reached
+    └── EngineError             a database or a cloud service failed, or no endpoint of a service is left
         ├── EngineUnavailable   the engine cannot be reached; nothing was written; try again later
         │   └── DatabaseLocked  another process holds the write lock
         ├── DatabaseFull        no space left; nothing was written
@@ -100,7 +100,7 @@ class Backpressure(HoldfastError):
 
 
 class LeaseLost(HoldfastError):
-    """The lease expired, so another worker may be handling the message: stop, because the result is discarded."""
+    """The lease expired, so another worker process may have the message: stop, because the result is discarded."""
 
     slug = "lease-lost"
 
@@ -148,13 +148,13 @@ class RetryAfterTooLong(CallError):
 
 
 class LimitReached(CallError):
-    """The limit of concurrent calls to the dependency is reached: it is slow, or the limit is too low."""
+    """The limit of concurrent attempts is reached: the dependency is slow, or the limit is too low."""
 
     slug = "limit-reached"
 
 
 class EngineError(HoldfastError):
-    """A database or a cloud service failed."""
+    """A database or a cloud service failed, or no endpoint of a service is left."""
 
     slug = "engine"
 

@@ -1,4 +1,4 @@
-"""Check the names of zones, workloads and queues. Pure."""
+"""Check the names of zones, workloads and queues, and write counts with their nouns. Pure."""
 
 import re
 
@@ -41,6 +41,11 @@ def check_queue_name(text: str, kind: str = "queue") -> str:
     if not _WORKLOAD.fullmatch(text):
         raise InvalidValue(f"{kind} {text[:150]!r}: expected 1 to 128 letters, digits and any of . _ -")
     return text
+
+
+def format_count(count: int, noun: str, plural: str | None = None) -> str:
+    """Return a count with its noun, such as `1 tenant` or `2,000 tenants`. `plural` is needed if it is not noun + s."""
+    return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 def get_region_code(zone: Zone) -> str:

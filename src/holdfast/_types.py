@@ -12,6 +12,7 @@ from typing import Any, NewType, Protocol, TypeVar
 from holdfast._errors import InvalidValue
 
 Zone = NewType("Zone", str)
+"""An Availability Zone by its AZ-ID, such as `use1-az1`."""
 
 MAX_TENANT_BYTES = 256
 """Maximum length of a tenant in UTF-8 bytes. Stores index tenants, so an unbounded key could overload them."""
@@ -34,7 +35,7 @@ class Tenant(str):
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """An operation that clients call: the service (Controller) and the name (Action) in it."""
+    """An operation that clients call: the name of a service, and of a function in it. EMF: Controller and Action."""
 
     service: str
     name: str
@@ -56,7 +57,7 @@ class Carrier:
 
 
 class Side(StrEnum):
-    """The observer that recorded an outcome."""
+    """The observer that measured an outcome: the service itself, its client, or a canary."""
 
     SERVER = "server"
     CLIENT = "client"
@@ -93,7 +94,7 @@ class ZoneState(StrEnum):
     OUT = "out"
     """The zone takes no traffic."""
     RETURNING = "returning"
-    """The zone takes a share of its usual traffic, to show whether it is healthy."""
+    """The zone takes a part of its usual traffic, to show whether it is healthy."""
 
     @property
     def is_out(self) -> bool:
@@ -152,7 +153,7 @@ class VerdictKind(StrEnum):
     INSTANCE = "instance"
     """One instance fails, or a few; the rest of their zone is healthy."""
     ISOLATED = "isolated"
-    """The failure is isolated to one zone: that zone can be evacuated."""
+    """The failure is isolated to one zone, and the others are healthy: that zone can be evacuated."""
     SHARED = "shared"
     """A resource that the zones share fails, such as a database."""
     REGIONAL = "regional"
@@ -181,7 +182,7 @@ Event = TypeVar("Event", contravariant=True)
 
 
 class Sink(Protocol[Event]):
-    """A receiver of telemetry."""
+    """A receiver of events, such as telemetry."""
 
     def emit(self, event: Event) -> None:
         """Accept `event`. Never raises and never blocks: an event that cannot be stored is dropped and counted."""

@@ -79,7 +79,7 @@ class ShardStoreConformance:
     def test_past_the_limit_nobody_gets_a_number(self, store: ShardStore) -> None:
         """Not even those of the same call for whom there would have been one."""
         store.assign([b"a"], 2)
-        with pytest.raises(CapacityExhausted, match="2 tenants want a shard, and 1 of 2 are left"):
+        with pytest.raises(CapacityExhausted, match="too few shards for 2 more tenants, 1 of 2 are left"):
             store.assign([b"b", b"c"], 2)
         assert store.find([b"b", b"c"]) == [None, None]
         assert store.assign([b"b", b"a"], 2) == [1, 0]
@@ -308,7 +308,7 @@ class ShardStoreConformance:
         store.write_layout(b"large", 0, 1.0, 5)
         store.assign([b"a", b"b"], 5)
         store.write_layout(b"small", 1, 2.0, 2)
-        with pytest.raises(CapacityExhausted, match="1 tenants want a shard, and 0 of 2 are left"):
+        with pytest.raises(CapacityExhausted, match="too few shards for 1 more tenant, 0 of 2 are left"):
             store.assign([b"c"], 5)
         assert store.assign([b"a", b"b"], 5) == [0, 1]
         store.write_layout(b"huge", 2, 3.0, 1 << 80)

@@ -23,7 +23,8 @@ class StateReceiver(Protocol):
 class StateDelivery:
     """A delivery of states to one receiver, from its own thread, that skips outdated states.
 
-    A failed delivery is repeated, after growing pauses, until it succeeds or the state has changed.
+    A failed delivery is repeated, after growing pauses, until it succeeds or the state has changed. `name` is the
+    setting of the receiver: `file` or `hook`.
     """
 
     def __init__(self, receiver: StateReceiver, name: str, backoff: Backoff = RECONNECT_BACKOFF) -> None:
@@ -36,17 +37,20 @@ class StateDelivery:
         self._has_delivered = False
         self._failures = 0
         self._stopping = threading.Event()
-        self._loop = BackgroundLoop(name, self._deliver, action="notify the host", logger=logger)
+        self._name = name
+        self._loop = BackgroundLoop(
+            f"holdfast-{name}", self._deliver, action=f"deliver the state to agent.{name}", logger=logger
+        )
 
     def start(self, arrived: AgentState) -> None:
-        """Start; `arrived` need not be delivered."""
+        """Start the thread. `arrived` is the state that the receiver already has, so it is not delivered again."""
         with self._lock:
             self._known = arrived
             self._latest = self._latest or arrived
         self._loop.start()
 
     def submit(self, state: AgentState) -> None:
-        """Deliver `state` next. Returns immediately; also before `start`."""
+        """Deliver `state` next. Returns immediately. May be called before `start`."""
         with self._lock:
             self._latest = state
         self._loop.wake()
@@ -79,7 +83,7 @@ class StateDelivery:
         try:
             has_arrived = self._receiver.receive(state, self._stopping)
         except Exception:
-            logger.exception("could not notify the host")
+            logger.exception("could not deliver the state to agent.%s", self._name)
             has_arrived = False
         self._failures = 0 if has_arrived else self._failures + 1
         return math.inf if has_arrived else self._backoff.delay(self._failures, 0.0, random.random)

@@ -20,9 +20,9 @@ logger = logging.getLogger("holdfast.agent")
 TAIL_BYTES = 2000
 """The last bytes of a failed hook's output, which the agent logs."""
 GRACE_SECONDS = 2.0
-"""Between SIGTERM and SIGKILL for a hook that timed out."""
+"""Seconds between SIGTERM and SIGKILL for a hook that timed out."""
 STOPPING_GRACE_SECONDS = 0.5
-"""Between SIGTERM and SIGKILL while the agent itself stops, which must not take longer than 2 s."""
+"""Seconds between SIGTERM and SIGKILL while the agent itself stops, which must not take longer than 2 s."""
 _POLL_SECONDS = 0.02
 """How often a hook that prints nothing is polled."""
 
@@ -101,13 +101,13 @@ class _OutputTail:
             self.read()
 
     def read(self) -> None:
-        """Read what is available, at most 64 KiB: the process may print for ever."""
+        """Read what is available, at most 64 KiB: the process may print forever."""
         try:
             content = os.read(self._descriptor, 1 << 16)
         except BlockingIOError:
             return
         self._kept = (self._kept + content)[-TAIL_BYTES:]
-        if not content:  # closed; poll() would report it as readable for ever
+        if not content:  # closed; poll() would report it as readable forever
             with suppress(KeyError):
                 self._poll.unregister(self._descriptor)
 

@@ -23,7 +23,7 @@ class AgentSnapshot:
 
     state: "AgentState"
     age: float | None
-    """Seconds since a majority of the sources had answered; None before the first time."""
+    """Seconds since a majority of the sources last answered; None if it never has."""
     sources: "Sequence[SourceHealth]"
     poll_interval: float
     """Seconds between two polls: asking again sooner is useless."""

@@ -31,15 +31,15 @@ FIRST_ANSWER_SECONDS = 1.0
 POLL_SECONDS = 0.1
 """How often, after that, the agent checks whether a majority has answered."""
 STOP_SECONDS = 1.5
-"""For ending a hook and a subscription: the agent promises to stop within 2 s, before orchestrators kill it."""
+"""Seconds for ending a hook and a subscription: the agent stops within 2 s, before orchestrators kill it."""
 POST_BYTES = 256 * 1024
 """The largest message that SNS accepts: https://docs.aws.amazon.com/general/latest/gr/sns.html"""
 
-_HOOK = "holdfast-hook"
+_HOOK = "hook"
 
 
 def run(settings: Settings, announce: Callable[[str], None], token: str | None = None) -> None:
-    """Run until SIGTERM or SIGINT, then stop within 2 s. Raises HoldfastError if the agent cannot start.
+    """Run until SIGTERM or SIGINT, then stop within 2 s. Raise HoldfastError if the agent cannot start.
 
     `announce` is called with the address when the agent accepts requests. `token` is for servers that require one.
     """
@@ -55,7 +55,7 @@ def run(settings: Settings, announce: Callable[[str], None], token: str | None =
 
 
 class Agent:
-    """The agent of one host: tracks zones, and publishes them there. `fetch` downloads the certificates of SNS."""
+    """The agent of one host: tracks zones, and publishes them on it. `fetch` downloads the certificates of SNS."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Agent:
         self._hook = None if options.hook is None else Hook(options.hook, options.hook_timeout)
         self._deliveries = {
             name: StateDelivery(receiver, name)
-            for receiver, name in ((self._file, "holdfast-file"), (self._hook, _HOOK))
+            for receiver, name in ((self._file, "file"), (self._hook, _HOOK))
             if receiver is not None
         }
         self._first = self._state
@@ -123,7 +123,10 @@ class Agent:
         self._stopped.set()
 
     async def serve(self, announce: Callable[[str], None]) -> None:
-        """Track and publish until `stop`. Call it only once. Raises HoldfastError if it cannot start."""
+        """Track zones, and publish them on this host until `stop` is called. Call it only once.
+
+        `announce` is called with the agent's address when it accepts requests. Raise HoldfastError if it cannot start.
+        """
         self._loop = asyncio.get_running_loop()
         with listen(self._options.host, self._options.port, section="agent", backlog=BACKLOG) as listener:
             address = get_base_url(listener)
@@ -154,7 +157,7 @@ class Agent:
 
     def _deliver_first(self) -> None:
         if self._file is not None:
-            self._file.clear()
+            self._file.remove_temporary_files()
             try:
                 self._file.write(self._state)
             except OSError as error:

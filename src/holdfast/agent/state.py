@@ -46,7 +46,7 @@ class StateFile:
             raise SettingsError(f"agent.file {path} is a folder: name a file")
         self._path = path
 
-    def clear(self) -> None:
+    def remove_temporary_files(self) -> None:
         """Remove temporary files of an agent that was killed while writing."""
         with suppress(OSError):
             for left in self._path.parent.iterdir():
@@ -54,7 +54,7 @@ class StateFile:
                     left.unlink(missing_ok=True)
 
     def write(self, state: AgentState) -> None:
-        """Replace the file atomically. Raises OSError, and then leaves the old file in place."""
+        """Replace the file atomically. Raise OSError if that fails; then the old file stays."""
         document = msgspec.json.encode({**state.to_document(), "changed_at": state.changed_at})
         # A unique name: two agents that share a file by mistake must not write into the same temporary file.
         draft = self._path.with_name(f".{self._path.name}.{secrets.token_hex(4)}.tmp")

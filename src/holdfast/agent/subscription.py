@@ -18,7 +18,7 @@ logger = logging.getLogger("holdfast.agent")
 MAX_CONCURRENT_POSTS = 8
 """Messages processed at a time: each may wait for a certificate, and anyone may post."""
 _REFUSALS = ((InvalidValue, 400), (NotAllowed, 403), (EngineError, 503))
-"""The HTTP status that SNS gets for each kind of error. SNS repeats a message only after a 503."""
+"""The HTTP status that SNS gets for each kind of error. SNS repeats a message after a 5xx, not after a 4xx."""
 
 
 class SnsSubscription:

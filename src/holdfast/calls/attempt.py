@@ -37,8 +37,9 @@ class CallState(msgspec.Struct, eq=False):
 
 
 class Attempt(Scope, eq=False, gc=False):
-    """An attempt in progress. Optional values are made on first use. No reference cycles, hence `gc=False`."""
+    """An attempt in progress: how long it may take, which endpoint to call, and what to send with it."""
 
+    # Optional values are made on first use. There are no reference cycles, hence `gc=False`.
     dependency: Any = None
     """The DependencyState of the dependency that is called."""
     call_expires: float = math.inf
@@ -79,7 +80,7 @@ class Attempt(Scope, eq=False, gc=False):
 
     @property
     def endpoint(self) -> "Endpoint":
-        """The endpoint for this attempt, in a zone that is in; one that this call has not tried, if there is any."""
+        """The endpoint for this attempt: never in a zone that is out and, if possible, one that was not tried yet."""
         call_state = self._get_call_state()
         if call_state.endpoint is None:
             call_state.endpoint = self.dependency.endpoint(call_state.tried)
@@ -127,7 +128,7 @@ class Attempt(Scope, eq=False, gc=False):
             self._set_expires(now + self.dependency.connect_estimator.value)
 
     def end_connect(self) -> None:
-        """End a connection set-up that succeeded. A failed one is left open, which proves that nothing was sent."""
+        """End a connection set-up that succeeded. Not called after a failure, which shows that nothing was sent."""
         if self.connecting_since is None:
             return
         now = self.dependency.runtime.monotonic()
@@ -137,7 +138,7 @@ class Attempt(Scope, eq=False, gc=False):
         self._set_expires(now + self.dependency.timeout)
 
     def connection_ready(self, since: float) -> None:
-        """Start the attempt's timeout now, at a connection that was awaited since `since`: that wait is no latency."""
+        """Start the attempt's timeout now. The wait for a connection since `since` does not count as latency."""
         now = self.dependency.runtime.monotonic()
         if self.connecting_since is not None:
             self.end_connect()

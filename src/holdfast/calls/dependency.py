@@ -104,7 +104,10 @@ class Dependency:
         return None if max_in_flight == math.inf else int(max_in_flight)
 
     def latency(self, percent: float) -> float | None:
-        """Return a percentile of recent latencies in seconds: None without any, infinity if it lies among timeouts."""
+        """Return a percentile of recent latencies, in seconds. Return None if there are no latencies yet.
+
+        Return infinity if the attempts at that percentile timed out.
+        """
         if not 0 < percent < 100:
             raise InvalidValue(f"percentile {percent}: expected a number above 0 and below 100")
         state = self._state

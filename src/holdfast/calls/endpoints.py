@@ -15,7 +15,7 @@ _NONE: frozenset[Zone] = frozenset()
 
 
 class NoEndpoint(EngineUnavailable):
-    """Every zone that has endpoints is out."""
+    """Every zone that has endpoints is out, or no endpoints are known."""
 
     slug = "no-endpoint"
 
@@ -73,7 +73,7 @@ class Endpoints:
         """Return the endpoint to call, with an address that is not in `tried`. When all were tried, start over.
 
         The own zone comes first while it is in and has an untried endpoint. Otherwise a retry goes to the zone with the
-        fewest tried endpoints: the whole zone may have failed. Raise NoEndpoint if all zones with endpoints are out.
+        fewest tried endpoints: the whole zone may have failed. Raise NoEndpoint if no zone with endpoints is in.
         """
         known = self._directory.current()
         out = self._zone_view.zones_out(self._workload)
@@ -89,10 +89,13 @@ class Endpoints:
     def _find_candidates(self, known: AddressesByZone, out: frozenset[Zone]) -> "_Candidates":
         zones = [zone for zone, addresses in known.items() if addresses and zone not in out]
         if not zones:
-            names = ", ".join(known) or "none is known"
-            raise NoEndpoint(f"all zones ({names}) are out: bring one back, or add endpoints elsewhere")
+            names = ", ".join(zone for zone, addresses in known.items() if addresses)
+            if not names:
+                raise NoEndpoint("no endpoints are known: add endpoints, or check the resolver")
+            raise NoEndpoint(f"all zones with endpoints ({names}) are out: bring one in, or add endpoints elsewhere")
         for zone in zones:
-            # Not the offset of the zones: of two zones with two endpoints each, only two endpoints could come first.
+            # Another offset than that of the zones. With the same offset, only two of four endpoints, in two zones with
+            # two each, could be the first.
             self._address_counters.setdefault(zone, itertools.count(self._offset // len(known)))
         return _Candidates(known, out, zones, self._own_zone if self._own_zone in zones else None)
 
@@ -126,7 +129,7 @@ class ShardEndpoints:
             address = self._choose((), out)
         if address is None:
             raise NoEndpoint(
-                f"no endpoint of the shard ({', '.join(self._zone_by_address)}) may be called: bring a zone back, or "
+                f"no endpoint of the shard ({', '.join(self._zone_by_address)}) may be called: bring a zone in, or "
                 "replace members"
             )
         if address not in self._zone_by_address:

@@ -115,7 +115,7 @@ class Call:
                 error.add_note(self._format_note(GiveUpReason.LIMIT, now))
             try:
                 raise error or LimitReached(
-                    f"{self.operation}: {dependency.in_flight.max_count} calls are in flight, which is the limit: "
+                    f"{self.operation}: the limit of attempts in flight, {dependency.in_flight.max_count}, is reached: "
                     "the dependency is slow, or the limit is too low"
                 )
             finally:

@@ -79,3 +79,4 @@ class TimeoutChanged:
 
 
 CallEvent = AttemptEnded | Retrying | GaveUp | BudgetExhausted | TimeoutChanged
+"""All events of a dependency, for its sink."""

@@ -1,7 +1,7 @@
 """Limits on what one process sends to a dependency: attempts in flight, and tokens for retries.
 
 By Little's law, R requests per second that take W seconds each are R x W in flight. A dependency that hangs raises W,
-until no thread, task or connection is left for other work. A limit prevents that: it refuses further calls immediately.
+until no thread, task or connection is left for other work. A limit prevents that: it refuses more attempts immediately.
 """
 
 import math
@@ -21,7 +21,7 @@ class Limit:
 
     def __post_init__(self) -> None:
         if self.max_in_flight < 1:
-            raise InvalidValue(f"limit of {self.max_in_flight} concurrent calls: expected at least 1")
+            raise InvalidValue(f"limit of {self.max_in_flight} concurrent attempts: expected at least 1")
 
     @classmethod
     def for_load(cls, *, rate: float, seconds: float, headroom: float = 2.0) -> "Limit":
@@ -61,14 +61,14 @@ class InFlightCounter:
             self.count = max(0, self.count - 1)  # an attempt that began before a fork also ends in the child
 
 
-REQUESTS_PER_TRICKLE = 10
-"""At most one of this many retries without tokens is sent. Otherwise a large fleet would send many."""
+REFUSED_PER_FREE_RETRY = 10
+"""At most one of this many retries is sent without tokens. Otherwise a large fleet would send many."""
 
 
 class TokenBucket:
     """The retry tokens of one dependency. Thread-safe; a forked child starts with a copy of its parent's."""
 
-    __slots__ = ("__weakref__", "_lock", "_next_trickle", "_refused", "budget", "is_exhausted", "tokens")
+    __slots__ = ("__weakref__", "_lock", "_next_free_retry", "_refused", "budget", "is_exhausted", "tokens")
 
     def __init__(self, budget: RetryBudget) -> None:
         self.budget = budget
@@ -82,7 +82,7 @@ class TokenBucket:
             self.tokens = self.budget.capacity
             self.is_exhausted = False
             """Whether the last request for tokens was refused."""
-            self._next_trickle = -math.inf
+            self._next_free_retry = -math.inf
             self._refused = 0
 
     def reset_after_fork(self) -> None:
@@ -97,9 +97,10 @@ class TokenBucket:
                 self.is_exhausted = False
                 return cost
             self._refused += 1
-            if self._refused >= REQUESTS_PER_TRICKLE and self.budget.min_retry_rate > 0 and now >= self._next_trickle:
+            min_rate = self.budget.min_retry_rate
+            if self._refused >= REFUSED_PER_FREE_RETRY and min_rate > 0 and now >= self._next_free_retry:
                 self._refused = 0
-                self._next_trickle = now + 1 / self.budget.min_retry_rate
+                self._next_free_retry = now + 1 / min_rate
                 return 0.0
             self.is_exhausted = True
             return None

@@ -68,7 +68,7 @@ class RetryAfterState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryBudget:
-    """The sizes of a token bucket for retries. The defaults are botocore's, except `min_retry_rate`."""
+    """The token bucket that pays for retries. The defaults are those of botocore, except `min_retry_rate`."""
 
     capacity: float = 500.0
     """Tokens of a full bucket: 35 retries without any success. 0 leaves only `min_retry_rate`."""
@@ -77,9 +77,9 @@ class RetryBudget:
     throttle_cost: float = 5.0
     """Tokens for a retry after throttling: fewer, because a throttling server is alive, and the delay is longer."""
     success_tokens: float = 1.0
-    """Tokens returned by a call that succeeds at its first attempt."""
+    """Tokens added by a call that succeeds at its first attempt."""
     min_retry_rate: float = 0.5
-    """Minimum retry rate: retries per second that are sent without tokens, and at most one of ten requested."""
+    """Retries per second that are sent although no tokens are left; at most one tenth of those requested."""
 
     def __post_init__(self) -> None:
         for name in ("capacity", "cost", "throttle_cost", "success_tokens", "min_retry_rate"):
@@ -92,7 +92,7 @@ class RetryTokens(Protocol):
 
     @property
     def budget(self) -> RetryBudget:
-        """The sizes."""
+        """The options of the bucket."""
 
     def take(self, cost: float, now: float) -> float | None:
         """Take tokens for one retry at monotonic time `now`. Return the tokens taken, or None to refuse the retry."""
@@ -133,7 +133,7 @@ REASON_TEXT = {
     GiveUpReason.MAX_ATTEMPTS: "max_attempts is reached",
     GiveUpReason.DEADLINE: "no time is left before the deadline",
     GiveUpReason.BUDGET: "the retry budget is exhausted",
-    GiveUpReason.LIMIT: "the limit of calls in flight is reached",
+    GiveUpReason.LIMIT: "the limit of attempts in flight is reached",
     GiveUpReason.RETRY_AFTER: "Retry-After ends past the deadline",
 }
 
@@ -177,7 +177,7 @@ class NextAttempt(msgspec.Struct, frozen=True, gc=False):
 
     delay: float
     cost: float
-    """Tokens taken for it."""
+    """Tokens taken for the retry."""
 
 
 class GiveUp(msgspec.Struct, frozen=True):

@@ -76,7 +76,7 @@ class Percentile:
 
     @property
     def window(self) -> int:
-        """Samples in a window. The current window and the one before it count."""
+        """Number of samples in a window. The current window and the one before it count."""
         return math.ceil(WINDOW_SAMPLES_ABOVE / self.accepted_false_timeouts)
 
     @property

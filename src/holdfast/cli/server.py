@@ -7,7 +7,7 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
-from holdfast._errors import InvalidValue, MissingExtra, NotFound
+from holdfast._errors import Conflict, InvalidValue, MissingExtra, NotFound
 from holdfast.cli.output import SETTINGS, Json, SettingsFile, SettingsOptions, create_progress, print_result, print_rows
 from holdfast.compose import SQLITE_SUFFIX, require_access
 from holdfast.config import load
@@ -99,8 +99,14 @@ def backup(
         for source in sources:
             task = shown.add_task(source.name)
             copy = target / source.name
-            with SqliteDatabase(source, timeout=values.database.timeout) as database:
-                database.backup(copy, lambda done, total, task=task: shown.update(task, completed=done, total=total))  # type: ignore[misc]
+            try:
+                with SqliteDatabase(source, timeout=values.database.timeout) as database:
+                    database.backup(
+                        copy,
+                        lambda done, total, task=task: shown.update(task, completed=done, total=total),  # type: ignore[misc]
+                    )
+            except Conflict as error:
+                raise Conflict(f"{error}; name another folder") from error
             copies.append({"source": str(source), "copy": str(copy), "bytes": copy.stat().st_size})
     lines = [f"{entry['source']} -> {entry['copy']} ({entry['bytes']:,} bytes)" for entry in copies]
     print_result(copies, "\n".join(lines), as_json=json)

@@ -27,6 +27,7 @@ from holdfast.config.paths import (
 from holdfast.config.settings import DatabaseUrl, QueueUrl, Settings
 
 DEFAULT_SETTINGS_FILE = Path("holdfast.toml")
+"""The settings file, in the current folder, if neither the caller nor the environment names one."""
 SETTINGS_FILE_VARIABLE = "HOLDFAST_SETTINGS"
 """The environment variable that names the settings file if the caller does not."""
 _PREFIX = "HOLDFAST_"

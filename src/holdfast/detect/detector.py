@@ -45,6 +45,7 @@ class DetectorType(Protocol):
 DEFAULT_DETECTOR = "threshold"
 """Needs no training data."""
 DETECTORS: Plugins[DetectorType] = Plugins("detector", package="holdfast.detect.detectors", group="holdfast.detectors")
+"""The registered detectors, by name."""
 
 
 def build_detector(name: str, options: Mapping[str, Any]) -> Detector[Any]:

@@ -24,7 +24,9 @@ from holdfast._errors import InvalidValue
 from holdfast.engines.migrations import Migration
 
 Value: TypeAlias = int | float | str | bytes | None
+"""A value that statements take as parameter."""
 Row: TypeAlias = tuple[Any, ...]
+"""A row of a result."""
 Result = TypeVar("Result")
 
 

@@ -1,4 +1,4 @@
-"""Mark the zone that a verdict isolates as out, if the guard allows it."""
+"""Evacuate the zone of a verdict: mark it as out, if the guard allows it."""
 
 from collections.abc import Mapping
 
@@ -31,7 +31,7 @@ class Evacuator:
         return found
 
     def evacuate(self, verdict: Verdict, zones: frozenset[Zone]) -> ZoneStatus | None:
-        """Mark the verdict's zone as out for its workload if the guard allows it; return the new status, or None.
+        """Mark the verdict's zone as out for its workload if `decide_evacuation` allows it. Return the status, or None.
 
         Raise Conflict if another zone is taken out at the same time.
         """

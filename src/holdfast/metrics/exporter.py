@@ -60,7 +60,7 @@ class Exporter:
     def keep_only(
         self, instruments: Collection[Instrument], labels: tuple[str, ...], breakdowns: Collection[str]
     ) -> None:
-        """Remove every breakdown series except those in `breakdowns`. Counts of removed series stay in the total."""
+        """Stop exporting every breakdown series except those in `breakdowns`. Their counts stay in the total."""
 
     def observe(self, instruments: Sequence[Instrument], read: GaugeReader) -> None:
         """Call `read` for the values of these gauges whenever they are exported."""

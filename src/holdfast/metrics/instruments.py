@@ -65,7 +65,7 @@ class Instrument:
     """In UCUM, as OpenTelemetry uses it: `s`, `{message}`."""
     labels: tuple[Label, ...] = ()
     detail: Label | None = None
-    """A label with few values, such as an outcome. In CloudWatch its value is part of the metric name, no dimension."""
+    """A label with few values, such as an outcome. In CloudWatch it is part of the metric name, not a dimension."""
     breakdown: Label | None = None
     """A label with its own series in addition to the total, such as the busiest tenants.
 
@@ -149,6 +149,6 @@ class LogLine:
     fields: Callable[[], dict[str, Any]]
     """Returns the fields for logging's `extra`; their names must not clash with LogRecord attributes."""
     interval: float = 1.0
-    """Rate-limit interval in seconds. 0: no limit; up to 1: several records each; above 1: one record each."""
+    """Interval of the rate limit, in seconds. 0: no limit; up to 1: several records per interval; above 1: one."""
     span_event: str | None = None
     """Name of the event that OpenTelemetry adds to the current span; None for no event."""

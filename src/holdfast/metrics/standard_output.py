@@ -32,7 +32,7 @@ class StandardOutput:
         self._has_partial_line = False
 
     def write(self, line: str) -> None:
-        """Queue a line, without its line end. Raises OSError if the buffer is full; then the line is dropped."""
+        """Queue a line, without its line end. Raise OSError if the buffer is full; then the line is dropped."""
         try:
             self._lines.put_nowait(line)
         except Full:

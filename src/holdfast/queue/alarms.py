@@ -33,7 +33,7 @@ class AlarmRules:
     oldest_age: float | None = None
     """Seconds that the oldest message has been ready. Includes spilled and backlog messages, which wait by design."""
     no_empty_polls: int | None = None
-    """Polls between two readings, if none of them was empty: then the workers have no spare capacity."""
+    """Minimum number of polls between two readings. If none of them was empty, the workers have no spare capacity."""
     open_after: int = 3
     """Consecutive readings that open an alarm: half a minute, at a reading every ten seconds."""
     close_after: int = 6
@@ -87,6 +87,7 @@ class QueueAlarm:
 
     @property
     def summary(self) -> str:
+        """One sentence for people."""
         about = f"queue {self.queue}: {_SENTENCES[self.kind].format(value=self.value, threshold=self.threshold)}"
         if not self.is_open:
             return f"{about}: resolved after {self.at - self.since:.0f} s"

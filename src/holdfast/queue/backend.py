@@ -18,7 +18,7 @@ from typing import Protocol, Self
 import msgspec
 
 from holdfast._errors import InvalidValue
-from holdfast._names import check_queue_name
+from holdfast._names import check_queue_name, format_count
 from holdfast.queue.message import (
     MAX_DURATION,
     Ack,
@@ -161,7 +161,8 @@ def check_request(request: LeaseRequest) -> LeaseRequest:
     """Return `request`, or raise InvalidValue if no backend can fulfil it."""
     if request.count < 1 or not 0 < request.lease <= MAX_DURATION:
         raise InvalidValue(
-            f"{request.count} messages for {request.lease} s: expected at least 1, for more than 0 s and at most a year"
+            f"a lease of {format_count(request.count, 'message')} for {request.lease} s: expected at least 1, for more "
+            "than 0 s and at most a year"
         )
     return request
 
@@ -171,7 +172,7 @@ class LaneDepth(msgspec.Struct, frozen=True, kw_only=True):
 
     lane: int
     ready: int
-    """Messages that wait in the lane."""
+    """Messages of this lane that can be handled now."""
     leased: int
     delayed: int
     dead: int
@@ -247,6 +248,7 @@ class MessageState(StrEnum):
     """The state of a message that has not been handled yet."""
 
     READY = "ready"
+    """The message can be handled now. It may be spilled."""
     DELAYED = "delayed"
     """The message may not be handled yet: its delay is not over, or earlier messages of its group come first."""
     LEASED = "leased"
@@ -355,7 +357,7 @@ class Backend(Protocol):
     def sweep(self, queue: str, before: float | None = None) -> int:
         """Drop messages that are not leased and that were sent before a time, or are older than their ttl.
 
-        Also make delayed messages ready that are due, and messages whose leases have expired. Return the number of
+        Also make ready: delayed messages that are due, and messages whose leases have expired. Return the number of
         dropped messages.
         """
 

@@ -36,7 +36,7 @@ class AttemptResult(StrEnum):
     RELEASED = "released"
     """The worker released the message unhandled, because it stops or its zone is out."""
     LEASE_LOST = "lease_lost"
-    """The lease expired before the handler ended: another worker may have the message."""
+    """The lease expired before the handler ended: another worker process may have the message."""
 
 
 class AttemptEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -53,7 +53,7 @@ class AttemptEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class BackendErrorEvent(msgspec.Struct, frozen=True, kw_only=True):
-    """A failed operation of a worker or a watcher because the backend is unavailable. It is tried again."""
+    """A failed operation of a worker or a watcher, usually because the backend is unavailable. It is tried again."""
 
     queue: str
     at: float
@@ -62,5 +62,6 @@ class BackendErrorEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 
 QueueEvent: TypeAlias = PollEvent | AttemptEvent | BackendErrorEvent
+"""All events of a worker, for its sink."""
 QueueObservation: TypeAlias = QueueEvent | QueueSnapshot | QueueReading | QueueAlarm
 """What sinks for metrics receive: events of workers, and observations and alarms of a `QueueWatcher`."""

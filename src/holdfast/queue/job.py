@@ -233,7 +233,7 @@ class CurrentMessage:
     def __init__(self, delivery: Delivery) -> None:
         self.delivery = delivery
         self.is_over = False
-        """Whether the result of the handler will be ignored, because its lease was lost or will be soon."""
+        """Whether the handler must stop, because its result will be ignored: its lease was lost, or will be soon."""
         self.reason = ""
         """Why the handler must stop, or empty."""
         self._ended: threading.Event | None = None  # created when needed: it takes a microsecond, and few handlers wait
@@ -253,7 +253,7 @@ class CurrentMessage:
         return self._ended.wait(seconds)
 
     def end(self, reason: str) -> None:
-        """Ask the handler to stop."""
+        """Ask the handler to stop. The worker calls this; to acknowledge a message, its handler returns."""
         self.reason = reason
         self.is_over = True
         if self._ended is not None:

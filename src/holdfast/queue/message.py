@@ -137,6 +137,7 @@ class RefusedMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     retry_after: float
     """Seconds after which the message would be accepted, if the tenant sends nothing else."""
     pressure: float
+    """Share of the tenant's `max_waiting` in use, 0 to 1."""
 
 
 class RefusalReason(StrEnum):
@@ -145,7 +146,7 @@ class RefusalReason(StrEnum):
     RATE = "rate"
     """The tenant exceeds its `max_rate`."""
     MAX_WAITING = "max_waiting"
-    """The tenant's backlog is at `max_waiting`, or so near to it that the tenant must send more slowly."""
+    """The tenant's waiting messages are at `max_waiting`, or so near to it that the tenant must send more slowly."""
 
 
 class Receipt(msgspec.Struct, frozen=True, gc=False):
@@ -169,7 +170,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     sent_at: float
     """When the message was sent, or first became due if it was sent with a delay."""
     ready_since: float
-    """Since when the message could have been delivered this time."""
+    """When the message became ready for this delivery."""
     trace: str
     deadline: float | None = None
     group: str | None = None

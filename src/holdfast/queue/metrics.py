@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from holdfast._forks import register_after_fork
+from holdfast._names import format_count
 from holdfast.metrics.cardinality import (
     MAX_BUSIEST_NAMES,
     OTHER,
@@ -462,8 +463,8 @@ def _describe(event: AttemptEvent | PollEvent | QueueAlarm) -> str:
         return event.summary
     if isinstance(event, PollEvent):
         return (
-            f"queue {event.queue}: {event.result.buried} messages were buried after repeated deliveries to workers "
-            "that did not settle them, probably because they crashed: look at the dead letters"
+            f"queue {event.queue}: buried {format_count(event.result.buried, 'message')} after repeated deliveries to "
+            "workers that probably crashed: look at the dead letters"
         )
     delivery = event.delivery
     why = f": {event.error}" if event.error else ""

@@ -19,7 +19,7 @@ class BackendType(Protocol):
         """Open the backend. `open_backend` explains the parameters. A kind ignores those it does not need."""
 
     def describe(self, url: str) -> str:
-        """Return the address for people: a file with its full path, and no password."""
+        """Return the address for logs and messages: a file with its full path, and no password."""
 
     def require_queues(self, url: str, *, timeout: float) -> None:
         """Raise NotFound if there are no queues at the address. Create and change nothing."""

@@ -10,7 +10,7 @@ from holdfast.queue.message import MAX_DURATION
 
 _MAX_COUNT = 1 << 40
 _RATE_RANGE = (1e-6, 1e6)
-"""Messages per second: from one in twelve days, to more than any backend accepts or its times can resolve."""
+"""Messages per second: from one in twelve days, to more than any backend can accept."""
 _BURSTS = {
     "rate": ("burst", 10.0),
     "max_rate": ("max_burst", 10.0),
@@ -62,7 +62,7 @@ class OverMaxRate(StrEnum):
 
 
 class RateLimit(NamedTuple):
-    """A rate in messages per second, and the messages that may come together: see `rules/bucket.py`."""
+    """A rate in messages per second, and its maximum burst in messages: see `rules/bucket.py`."""
 
     rate: float
     burst: float
@@ -74,21 +74,21 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     rate: float | None = None
     """Messages per second placed in the shared lanes. Messages above it are spilled to the tenant's overflow lane."""
     burst: float | None = None
-    """Messages that may come together within `rate`. None means those of ten seconds."""
+    """Maximum burst within `rate`, in messages. None means as many as `rate` allows in ten seconds."""
     max_rate: float | None = None
     """Messages per second that are accepted."""
     max_burst: float | None = None
-    """Messages that may come together within `max_rate`. None means those of ten seconds."""
+    """Maximum burst within `max_rate`, in messages. None means as many as `max_rate` allows in ten seconds."""
     over_max_rate: OverMaxRate = OverMaxRate.REFUSE
     """What happens to messages above `max_rate`."""
     run_rate: float | None = None
-    """Messages per second leased to workers, however large the backlog."""
+    """Messages per second that are leased to workers, however many wait."""
     run_burst: float | None = None
-    """Messages that may be leased together within `run_rate`. None means those of a tenth of a second."""
+    """Maximum burst within `run_rate`, in messages. None means as many as `run_rate` allows in a tenth of a second."""
     concurrency: int | None = None
     """Messages that may be leased at the same time."""
     max_waiting: int | None = None
-    """Waiting messages, due or not, at which more are refused. None means the queue's. Pressure begins at a tenth."""
+    """Waiting messages, due or not, at which more are refused. None means the queue's. Backpressure begins at 10 %."""
 
     def __post_init__(self) -> None:
         for name, (burst, _) in _BURSTS.items():
@@ -114,9 +114,9 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """The settings of a queue that its producers and workers share. Stored with the messages."""
 
     lanes: int = 128
-    """Number of shared lanes. Ten noisy tenants fill at most 40: all four lanes of only 0.5 % of the other tenants."""
+    """Number of shared lanes. Ten noisy tenants fill at most 40: on average all four lanes of 0.5 % of the others."""
     lanes_per_tenant: int = 4
-    """Lanes dealt to each tenant. A message goes to the least loaded of them. 0 means one lane for each tenant."""
+    """Shared lanes of each tenant. A message goes to the least loaded of them. 0 means one lane for each tenant."""
     limits: Limits = Limits()
     """The limits of tenants without limits of their own."""
     spill_above: int | None = 1000
@@ -125,7 +125,7 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     max_waiting: int | None = 1_000_000
     """Waiting messages of a tenant, due or not, at which further ones are refused. None means never."""
     backpressure_rate: float = 1000.0
-    """Messages per second that a tenant may send when backpressure begins; falls to 0 as it nears `max_waiting`."""
+    """Messages per second that a tenant may send when backpressure begins. Falls to 0 at `max_waiting`."""
     fresh_for: float = 60.0
     """Seconds for which a message is fresh, and is leased before backlog messages."""
     backlog_share: float = 0.1
@@ -152,7 +152,9 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
                 f"queue limits of type {type(self.limits).__name__}: expected Limits, such as Limits(rate=5)"
             )
         if self.lanes_per_tenant > self.lanes:
-            raise InvalidValue(f"lanes_per_tenant {self.lanes_per_tenant}: expected at most its {self.lanes} lanes")
+            raise InvalidValue(
+                f"lanes_per_tenant {self.lanes_per_tenant}: expected at most {self.lanes}, the number of lanes"
+            )
         shares = self.backlog_share + self.low_priority_share + self.spill_share
         if shares > _MAX_SHARES + 1e-9:
             raise InvalidValue(

@@ -69,12 +69,12 @@ class Queue:
 
     @property
     def policy(self) -> QueuePolicy:
-        """The policy that producers and workers share now, read from the backend."""
+        """The current policy, read from the backend. Creates the queue if it does not exist."""
         return self.backend.change(self.name, QueueChange(), create=True)
 
     @property
     def address(self) -> str:
-        """The address of the backend for people, without a password."""
+        """The address of the backend, without its password, for logs and messages."""
         return self._lazy_backend.address
 
     def open(self) -> None:
@@ -118,7 +118,7 @@ class Queue:
         )
 
     def send_many(self, messages: Sequence[OutgoingMessage]) -> Sequence[SentMessage | RefusedMessage]:
-        """Send messages in one transaction, far faster than singly. Raise InvalidValue for unsupported options."""
+        """Send messages in one transaction, much faster than one by one. Raise InvalidValue for unsupported options."""
         backend = self.backend
         require_support(backend, messages)
         return backend.send(self.name, add_trace_and_deadline(messages, self._clock))

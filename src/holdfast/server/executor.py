@@ -10,6 +10,7 @@ from typing import TypeVar
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import EngineUnavailable
 from holdfast._log_limiter import LogLimiter
+from holdfast._names import format_count
 
 Result = TypeVar("Result")
 
@@ -47,9 +48,9 @@ class BoundedExecutor:
         `work` continues if the caller is cancelled. Raise EngineUnavailable if a limit is reached.
         """
         if tenant is not None and self._running_by_tenant[tenant] >= self._max_per_tenant:
-            raise self._refuse(f"{self._max_per_tenant} requests of tenant {tenant}")
+            raise self._refuse(f"{format_count(self._max_per_tenant, 'request')} of tenant {tenant}")
         if self._running >= self._max_running:
-            raise self._refuse(f"{self._max_running} requests of {self._name}")
+            raise self._refuse(f"{format_count(self._max_running, 'request')} of {self._name}")
         self._running += 1
         if tenant is not None:
             self._running_by_tenant[tenant] += 1

@@ -127,7 +127,7 @@ class StatusCache:
         return None
 
     def snapshot(self) -> StatusSnapshot:
-        """Return all known statuses. Raises EngineUnavailable if no status was ever read or logged."""
+        """Return all known statuses. Raise EngineUnavailable if no status was ever read or logged."""
         view = self._view
         if self._read_at is None and not view.known:
             raise EngineUnavailable("the store of zone statuses has not answered yet, and the log has no statuses")
@@ -135,7 +135,7 @@ class StatusCache:
         return StatusSnapshot(run=self._run, revision=view.revision, at=now, age=self.age, statuses=statuses)
 
     def refresh(self) -> None:
-        """Read the store once, and publish what other writers changed. Raises the store's errors."""
+        """Read the store once, and publish what other writers changed. Raise the store's errors."""
         try:
             self._read_store()
         finally:

@@ -79,7 +79,7 @@ class StatusLog:
     def append(self, status: ZoneStatus, at: float) -> None:
         """Log a change, as still to be published if `publishes` is true.
 
-        Raises Conflict if another server logs a change at the same time: try again.
+        Raise Conflict if another server logs a change at the same time: try again.
         """
         values = (at, *encode_row(status), int(not self._publishes))
 

@@ -20,7 +20,7 @@ class Publisher(Protocol):
     """A channel for changes, such as SNS."""
 
     def publish(self, status: ZoneStatus) -> None:
-        """Publish `status`. Raises HoldfastError if that was not confirmed."""
+        """Publish `status`. Raise HoldfastError if that was not confirmed."""
 
 
 class StatusLogPublisher:
@@ -51,7 +51,7 @@ class StatusLogPublisher:
         self._loop.stop()
 
     def publish_due(self) -> None:
-        """Publish all unpublished changes in order. Raises HoldfastError at the first failure; later ones wait."""
+        """Publish all unpublished changes in order. Raise HoldfastError at the first failure; later ones wait."""
         for entry in self._log.unpublished():
             if self._is_closed:
                 return

@@ -7,6 +7,7 @@ from functools import cached_property
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import CapacityExhausted, Conflict, InvalidValue, NotFound
+from holdfast._names import format_count
 from holdfast.shards.layout import Layout, NumberedTenant
 from holdfast.shards.names import encode_name, encode_names, format_name
 from holdfast.shards.plan import Plan, plan
@@ -20,11 +21,12 @@ _PAGE_SIZE = 10_000
 
 @dataclass(frozen=True)
 class LayoutVersion:
-    """A layout and the wall time from which it is in effect."""
+    """One version of a layout, and the wall time `at` from which it is in effect."""
 
     number: int
     at: float
     text: bytes = field(repr=False)
+    """The layout as JSON, from which `layout` is parsed."""
 
     @cached_property
     def layout(self) -> Layout:
@@ -151,9 +153,10 @@ class Assignments:
         try:
             return LayoutChange(layout, plan(old, layout, self.iter_tenants()), newest)
         except CapacityExhausted as error:
+            shards, tenants = format_count(layout.capacity, "shard"), format_count(self.count(), "tenant")
             raise CapacityExhausted(
-                f"{layout.capacity} shards for {self.count()} tenants, some of which have numbers of {layout.capacity} "
-                f"or more: {layout.sharding.advice}; or remove tenants that are gone"
+                f"{shards} for {tenants}, and a tenant has a number of {layout.capacity} or more: "
+                f"{layout.sharding.advice}; or remove tenants that are gone"
             ) from error
 
     def apply(self, change: LayoutChange) -> LayoutVersion:
@@ -183,7 +186,7 @@ class Assignments:
         return find_suspects(failing, shards, limit=limit)
 
     def delete_old_layouts(self, lookback: float) -> int:
-        """Delete layouts that were replaced more than `lookback` seconds ago and return how many."""
+        """Delete layouts that were replaced more than `lookback` seconds ago, and return how many. Tenants stay."""
         if lookback < 0:
             raise InvalidValue(f"a lookback of {lookback} s: expected 0 or more")
         self._read_versions(now=True)  # otherwise all versions known here might be deleted, and none be left

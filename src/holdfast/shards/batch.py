@@ -42,8 +42,8 @@ class BatchSharding:
         self._order = _build_order(sharding.order)
         self._shards = _build_shards(sharding.design)
         self._workers = np.array([index for cell in sharding.cells for index in cell], dtype=np.int32)
-        self._is_relieved = np.zeros(len(sharding.fleet), dtype=np.bool_)
-        self._is_relieved[list(sharding.fleet.slot_sharers())] = True
+        self._is_shared = np.zeros(len(sharding.fleet), dtype=np.bool_)
+        self._is_shared[list(sharding.fleet.slot_sharers())] = True
 
     def slot_indexes(self, tenants: Numbers) -> SlotTable:
         """Return a row of slot indexes for each tenant number. Raise CapacityExhausted past the capacity."""
@@ -55,9 +55,9 @@ class BatchSharding:
         for start in range(0, len(tenants), CHUNK_SIZE):
             some = slice(start, start + CHUNK_SIZE)
             found[some] = self._workers[self._shards(self._order(tenants[some]))]
-        if self._is_relieved.any():
+        if self._is_shared.any():
             # One by one: usually few rows, and their scores must equal those of `DesignedSharding` to the last bit.
-            for row in np.flatnonzero(self._is_relieved[found].any(axis=1)):
+            for row in np.flatnonzero(self._is_shared[found].any(axis=1)):
                 found[row] = self._sharding.slot_indexes(int(tenants[row]))
         return found
 

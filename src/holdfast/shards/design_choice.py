@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
 from holdfast._errors import InvalidValue
+from holdfast._names import format_count
 from holdfast.shards.designs import Disjoint, Families, Pairs, Parity, Polynomials, Quadruples, Tuples
 from holdfast.shards.designs.quadruples import MAX_BITS
 from holdfast.shards.field import find_largest_prime_power
@@ -71,7 +72,8 @@ def _split_into_cells(fleet: Fleet, slot_count: int, size: int) -> tuple[Cells, 
     parts = math.ceil(size / len(ordered))
     for group in ordered:
         if len(group) < parts:
-            raise InvalidValue(f"a group of {len(group)} workers for {parts} of each shard: expected {parts} or more")
+            workers = format_count(len(group), "worker")
+            raise InvalidValue(f"a group of {workers} for {parts} of each shard: expected {parts} or more")
     cells = [group[part::parts] for part in range(parts) for group in ordered]
     return cells, build_rounds(len(lines) * parts, len(lines[0]), size)
 

@@ -5,6 +5,7 @@ from contextlib import suppress
 from functools import partial
 
 from holdfast._errors import CapacityExhausted, InvalidValue
+from holdfast._names import format_count
 from holdfast.shards.design_choice import choose_design, double_design, find_shard_in_class
 from holdfast.shards.fleet import Fleet
 from holdfast.shards.names import compute_score, hash_name, mix_bits
@@ -22,7 +23,7 @@ class DesignedSharding:
     """
 
     slot_indexes: Callable[[int], tuple[int, ...]]
-    """Return the slots of a tenant's shard, by its number. Faster than `shard`; raises CapacityExhausted as well."""
+    """Return the slot indexes of a tenant's shard by number. Faster than `shard`; also raises CapacityExhausted."""
 
     def __init__(
         self,
@@ -52,8 +53,8 @@ class DesignedSharding:
         listed = [index for cell in self.cells for index in cell]
         # None if the design's workers are the slots themselves, as with quadruples of a whole fleet: no lookup.
         self._workers = None if listed == list(range(len(listed))) else listed
-        self._seed = hash_name(key, b"relief")
-        self._relief_seeds = {
+        self._seed = hash_name(key, b"relief")  # another text would move tenants
+        self._sharer_seeds = {
             index: {other: hash_name(key, b"%d" % other) for other in live}
             for index, others in fleet.slot_sharers().items()
             if (live := [other for other in others if not fleet.slots[other].is_drained])
@@ -100,7 +101,7 @@ class DesignedSharding:
 
     @property
     def attackers_survived(self) -> int:
-        """Number of tenants that can take down all their workers together so that every other tenant keeps one."""
+        """Most tenants that can take down all their workers at the same time while all other tenants keep a worker."""
         return self.capacity - 1 if self.overlap == 0 else (self.size - 1) // self.overlap
 
     def shard(self, tenant: int) -> Shard:
@@ -123,11 +124,11 @@ class DesignedSharding:
         def look_up_mapped(tenant: int) -> tuple[int, ...]:
             return tuple([workers[number] for number in look_up(tenant)]) if workers else look_up(tenant)
 
-        def look_up_relieved(tenant: int) -> tuple[int, ...]:
-            return tuple([self._choose_relief(tenant, index) for index in look_up_mapped(tenant)])
+        def look_up_shared(tenant: int) -> tuple[int, ...]:
+            return tuple([self._choose_sharer(tenant, index) for index in look_up_mapped(tenant)])
 
-        if self._relief_seeds:
-            return look_up_relieved
+        if self._sharer_seeds:
+            return look_up_shared
         return look_up if workers is None else look_up_mapped
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -139,9 +140,9 @@ class DesignedSharding:
         )
         return make, (self.fleet, self.size, self.overlap)
 
-    def _choose_relief(self, tenant: int, index: int) -> int:
+    def _choose_sharer(self, tenant: int, index: int) -> int:
         """Return the slot of the worker that serves a tenant, of those that share a slot: by rendezvous hashing."""
-        seeds = self._relief_seeds.get(index)
+        seeds = self._sharer_seeds.get(index)
         if seeds is None:
             return index
         drawn, slots = mix_bits(tenant ^ self._seed), self.fleet.slots
@@ -151,8 +152,8 @@ class DesignedSharding:
         if tenant < 0:
             return InvalidValue(f"tenant {tenant}: expected 0 or more")
         return CapacityExhausted(
-            f"tenant {tenant} has no shard of its own: {len(self.fleet)} workers give {self.capacity} shards of "
-            f"{self.size} that share at most {self.overlap}; {self.advice}"
+            f"tenant {tenant} has no shard of its own: a fleet of {format_count(len(self.fleet), 'worker')} has "
+            f"{format_count(self.capacity, 'shard')} of {self.size} that share at most {self.overlap}; {self.advice}"
         )
 
     @property

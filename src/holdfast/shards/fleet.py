@@ -11,9 +11,10 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from holdfast._errors import InvalidValue, NotFound
+from holdfast._names import format_count
 
 NO_WORKER = -1
-"""Fills the rows of smaller shards in tables of slot indexes."""
+"""Padding in tables of slot indexes, for shards with fewer workers than the table has columns."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,7 @@ class Slot:
     weight: float = 1.0
     """Its relative share of load in hashed shards, and among the workers that share a slot."""
     host: str | None = None
-    """The machine of the worker, if several workers may share one."""
+    """The host of the worker, if several workers may share one."""
     is_drained: bool = False
     """Whether the worker gets no more work. It stays a member of its shards."""
     shares_slot_of: str | None = None
@@ -37,7 +38,7 @@ class Slot:
             raise InvalidValue(f"a worker named {self.worker!r}: expected printable text")
         for name in (*self.group, *([] if self.host is None else [self.host])):
             if not is_printable_text(name):
-                raise InvalidValue(f"worker {self.worker} in {name!r}: expected printable text")
+                raise InvalidValue(f"worker {self.worker} has the group or host {name!r}: expected printable text")
         if not 0 < self.weight < math.inf:
             raise InvalidValue(f"weight {self.weight} of worker {self.worker}: expected a number above 0")
 
@@ -48,7 +49,7 @@ class Fleet:
 
     slots: tuple[Slot, ...]
     shared_host_policy: Literal["refuse", "warn", "allow"] = "refuse"
-    """What to do if workers share a machine: two shards that share no worker could then fail together."""
+    """What to do if workers share a host: two shards that share no worker could then fail together."""
     _indexes: Mapping[str, int] = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -59,8 +60,8 @@ class Fleet:
                 raise InvalidValue(f"worker {slot.worker} is in two slots: expected each worker once")
             if len(slot.group) != len(self.slots[0].group):
                 raise InvalidValue(
-                    f"worker {slot.worker} has {len(slot.group)} groups and worker {self.slots[0].worker} "
-                    f"{len(self.slots[0].group)}: expected the same number for each"
+                    f"worker {slot.worker} has {format_count(len(slot.group), 'group')}, and worker "
+                    f"{self.slots[0].worker} has {len(self.slots[0].group)}: expected the same number for each"
                 )
             indexes[slot.worker] = index
             if slot.host is not None:
@@ -69,19 +70,19 @@ class Fleet:
                     self._check_shared_host(slot.host, other, slot.worker)
         for slot in self.slots:
             if slot.shares_slot_of is not None:
-                self._check_relief(slot, indexes)
+                self._check_slot_sharer(slot, indexes)
         object.__setattr__(self, "_indexes", indexes)
 
     def _check_shared_host(self, host: str, one: str, other: str) -> None:
         found = f"workers {one} and {other} are both on {host}: tenants that share no worker could fail together"
         if self.shared_host_policy == "refuse":
             raise InvalidValue(
-                f"{found}; give each worker its own machine, or set shared_host_policy (--allow-shared-hosts)"
+                f"{found}; give each worker its own host, or set shared_host_policy (--allow-shared-hosts)"
             )
         if self.shared_host_policy == "warn":
             warnings.warn(found, stacklevel=2)
 
-    def _check_relief(self, slot: Slot, indexes: Mapping[str, int]) -> None:
+    def _check_slot_sharer(self, slot: Slot, indexes: Mapping[str, int]) -> None:
         other = (
             self.slots[indexes[slot.shares_slot_of]] if slot.shares_slot_of and slot.shares_slot_of in indexes else None
         )
@@ -92,7 +93,7 @@ class Fleet:
         if other.group != slot.group:
             # Otherwise a shard could have two workers of one group.
             raise InvalidValue(
-                f"worker {slot.worker} shares_slot_of {slot.shares_slot_of} in another group: expected the same one"
+                f"worker {slot.worker} shares the slot of {slot.shares_slot_of} in another group: expected the same one"
             )
 
     @classmethod
@@ -137,7 +138,7 @@ class Fleet:
         return dict(found)
 
     def shared_hosts(self) -> dict[str, tuple[str, ...]]:
-        """Return the machines with several workers, and their workers."""
+        """Return the hosts with several workers, and their workers."""
         found: dict[str, list[str]] = {}
         for slot in self.slots:
             if slot.host is not None:
@@ -149,26 +150,29 @@ class Fleet:
         return replace(self, slots=(*self.slots, *slots))
 
     def drain(self, worker: str) -> "Fleet":
-        """Return a fleet in which `worker` gets no more work. Its tenants stay, unless other workers share its slot."""
+        """Return a fleet in which `worker` gets no more work. Its tenants use the other workers of their shards.
+
+        If other workers share its slot, they take over its tenants.
+        """
         self.find_index(worker)  # raises NotFound
         slots = (replace(slot, is_drained=True) if slot.worker == worker else slot for slot in self.slots)
         return replace(self, slots=tuple(slots))
 
     def replace(self, slot: int | str, worker: str, *, host: str | None = None, weight: float | None = None) -> "Fleet":
-        """Return a fleet in which a new worker takes a slot, given by index or by worker. The slot's tenants get it."""
+        """Return a fleet in which a new worker takes a slot, given by index or by worker, with the slot's tenants."""
         index = self.find_index(slot) if isinstance(slot, str) else slot
         if not 0 <= index < len(self.slots):
             raise InvalidValue(f"slot {index}: expected 0 to {len(self.slots) - 1}")
         old = self.slots[index]
         self._expect_new(worker)
-        slots = self._redirect_reliefs(old.worker, worker)
+        slots = self._redirect_sharers(old.worker, worker)
         slots[index] = replace(
             old, worker=worker, host=host, weight=old.weight if weight is None else weight, is_drained=False
         )
         return replace(self, slots=tuple(slots))
 
     def share_slot(self, worker: str, by: str, *, weight: float | None = None, host: str | None = None) -> "Fleet":
-        """Return a fleet in which a new worker `by` shares the slot of `worker` and takes part of its tenants.
+        """Return a fleet in which the new worker `by` shares the slot of `worker`, and takes over some of its tenants.
 
         With equal weights it takes half of them, or a third if two workers share the slot already. No other tenant
         moves. No two shards share more than before, because two that share the new worker shared the old one.
@@ -186,23 +190,27 @@ class Fleet:
         return self.add(more)
 
     def replace_with_spare(self, worker: str, by: str) -> "Fleet":
-        """Return a fleet in which spare worker `by` swaps slots with `worker`, which is drained."""
+        """Return a fleet in which the spare worker `by` takes the slot of `worker`.
+
+        `worker` gets the slot of `by`, and is drained.
+        """
         index, spare = self.find_index(worker), self.find_index(by)
         if index == spare:
-            raise InvalidValue(f"{by} in its own slot: expected a spare worker for it")
+            raise InvalidValue(f"{by} cannot replace itself: expected a spare worker")
         old, new = self.slots[index], self.slots[spare]
         if new.is_drained:
-            raise InvalidValue(f"{by} in the slot of {worker}: it is drained; expected a worker that is not")
+            raise InvalidValue(f"{by} cannot replace {worker}: it is drained; expected a worker that is not")
         if (old.group, old.shares_slot_of) != (new.group, new.shares_slot_of):
-            raise InvalidValue(f"{by} in the slot of {worker}: expected a worker of the same group with its own slot")
-        slots = self._redirect_reliefs(worker, by)
+            raise InvalidValue(f"{by} cannot replace {worker}: expected a worker of the same group with its own slot")
+        slots = self._redirect_sharers(worker, by)
         slots[index], slots[spare] = new, replace(old, is_drained=True)
         return replace(self, slots=tuple(slots))
 
     def double(self, workers: Sequence[str]) -> "Fleet":
         """Return a fleet with a new worker for each slot: its twin, in the same group and with the same weight."""
         if len(workers) != len(self.slots):
-            raise InvalidValue(f"{len(workers)} workers to double a fleet of {len(self.slots)}: expected one for each")
+            given = format_count(len(workers), "worker")
+            raise InvalidValue(f"{given} to double a fleet of {len(self.slots)}: expected one for each")
         names = {slot.worker: new for slot, new in zip(self.slots, workers, strict=True)}
         twins = (
             replace(
@@ -222,7 +230,7 @@ class Fleet:
                 f"worker {worker} is in the fleet already: expected a new one; use `replace_with_spare` for a spare one"
             )
 
-    def _redirect_reliefs(self, old: str, new: str) -> list[Slot]:
+    def _redirect_sharers(self, old: str, new: str) -> list[Slot]:
         """Return all slots, in which workers that share the slot of `old` share that of `new`."""
         return [replace(slot, shares_slot_of=new) if slot.shares_slot_of == old else slot for slot in self.slots]
 

@@ -135,7 +135,7 @@ class HashedSharding:
         return found
 
     def overlap_probability(self, min_shared: int, tenants: int) -> float:
-        """Return the expected fraction of `tenants` with a neighbour that shares `min_shared` or more of their workers.
+        """Return the expected fraction of `tenants` that share `min_shared` or more workers with another tenant.
 
         It assumes random shards from groups of equal size and weight; real fleets are slightly worse.
         """

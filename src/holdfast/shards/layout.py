@@ -11,6 +11,7 @@ from typing import Literal, NamedTuple
 import msgspec
 
 from holdfast._errors import CapacityExhausted, Conflict, InvalidValue, NotFound
+from holdfast._names import format_count
 from holdfast.shards.designed import DesignedSharding
 from holdfast.shards.fleet import Fleet, Slot
 from holdfast.shards.names import format_name
@@ -80,11 +81,12 @@ class Layout:
 
     @property
     def capacity(self) -> int:
+        """Number of tenants that can have a shard of their own."""
         return self.sharding.capacity
 
     @property
     def attackers_survived(self) -> int:
-        """As `DesignedSharding.attackers_survived`, if in the worst case one shard has all empty slots."""
+        """Like `DesignedSharding.attackers_survived`, but in the worst case: all empty slots are in one shard."""
         live = self.size - min(self.size, len(self.empty_slots))
         if live == self.size:
             return self.sharding.attackers_survived
@@ -103,7 +105,7 @@ class Layout:
 
     @property
     def empty_slots(self) -> Sequence[int]:
-        """The slots of the design whose workers are all drained: tenants with such a slot have one worker less."""
+        """The slots of the design whose workers are all drained: tenants with such a slot have one worker fewer."""
         slots, sharers = self.fleet.slots, self.fleet.slot_sharers()
         return [
             index
@@ -156,8 +158,8 @@ class Layout:
         free = self.live_spare_slots
         if len(free) < wanted:
             raise CapacityExhausted(
-                f"{len(free)} spare workers for tenant {format_name(name)}, and {wanted} are wanted: add workers (new "
-                "ones are spare), or isolate it on fewer"
+                f"{format_count(len(free), 'spare worker')} for tenant {format_name(name)}, and {wanted} are wanted: "
+                "add workers (new ones are spare), or isolate it on fewer"
             )
         indexes = tuple(sorted(_order_across_groups(self.fleet, free)[:wanted]))
         return replace(self, isolated=(*self.isolated, IsolatedTenant(name, indexes)))
@@ -215,7 +217,7 @@ def adapt_layout(layout: Layout, workers: Fleet) -> Layout:
     """Return a layout with the same design for these workers: a worker that is still listed keeps its slot.
 
     A slot whose worker is gone gets a new worker of the same group, or else a spare one. If there is neither, it stays
-    empty, and its tenants have one worker less. New workers that no slot needs are spare. Raise InvalidValue for a
+    empty, and its tenants have one worker fewer. New workers that no slot needs are spare. Raise InvalidValue for a
     worker whose group has changed, because its shards would no longer spread over groups.
     """
     listed = {slot.worker: slot for slot in workers.slots}
@@ -243,7 +245,7 @@ def adapt_layout(layout: Layout, workers: Fleet) -> Layout:
 
 def _renew_slot(slot: Slot, found: Slot | None) -> Slot:
     if found is None:
-        return replace(slot, is_drained=True, host=None)  # without a host, so that a new worker may be on its machine
+        return replace(slot, is_drained=True, host=None)  # without a host, so that a new worker may be on its host
     if found.group != slot.group:
         raise InvalidValue(
             f"worker {slot.worker} was in {' / '.join(slot.group) or 'no group'} and is in "

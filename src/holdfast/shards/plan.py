@@ -47,7 +47,7 @@ class Plan(Generic[Tenant]):
         return len(self.moving_tenants) / self.tenants if self.tenants else 0.0
 
     def moves(self) -> Iterator[Move[Tenant]]:
-        """Yield the moves of all moving_tenants, each computed on demand, so that a million moves take no memory."""
+        """Yield the moves of all `moving_tenants`, each computed on demand, so that a million moves take no memory."""
         for tenant in self.moving_tenants:
             before, after = self.old.shard(tenant).workers, self.new.shard(tenant).workers
             leaves = tuple(worker for worker in before if worker not in after)
@@ -55,7 +55,7 @@ class Plan(Generic[Tenant]):
 
 
 def plan(old: Sharding[Tenant], new: Sharding[Tenant], tenants: Iterable[Tenant]) -> Plan[Tenant]:
-    """Return the effects on `tenants` of replacing `old` by `new`. Raise whatever either raises for a tenant."""
+    """Return the effects on `tenants` of replacing `old` by `new`. Errors of `old.shard` and `new.shard` are raised."""
     moving_tenants: list[Tenant] = []
     down: list[Tenant] = []
     tenants_by_workers_changed = Counter[int]()

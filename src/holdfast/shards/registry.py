@@ -4,6 +4,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple, Protocol
 
 from holdfast._errors import CapacityExhausted, Conflict, NotFound
+from holdfast._names import format_count
 from holdfast.shards.names import encode_name, encode_names, format_name
 
 MAX_TENANTS = (1 << 63) - 1
@@ -11,7 +12,7 @@ MAX_TENANTS = (1 << 63) - 1
 
 
 class StoredLayout(NamedTuple):
-    """One version of a layout, as it is stored: see `holdfast.shards.Layout`."""
+    """One version of a layout, as it is stored. `LayoutVersion` is the same version with its parsed layout."""
 
     version: int
     """1 for the first layout, and one more for each change."""
@@ -90,16 +91,16 @@ class TenantRegistry:
 def capacity_error(limit: int, wanted: int, taken: int) -> CapacityExhausted:
     """Return the error of a store with fewer free numbers than tenants that need one."""
     return CapacityExhausted(
-        f"{wanted} tenants want a shard, and {max(0, limit - taken)} of {limit} are left: remove tenants that are "
-        "gone, or make a design with more shards"
+        f"too few shards for {format_count(wanted, 'more tenant')}, {max(0, limit - taken)} of {limit} are left: "
+        "remove tenants that are gone, or make a design with more shards"
     )
 
 
 def too_few_shards_error(capacity: int, highest: int) -> Conflict:
     """Return the error of a store for a layout without a shard for the highest number of a tenant."""
     return Conflict(
-        f"a layout of {capacity} shards, and a tenant has number {highest}: it was assigned after the plan; plan "
-        "again, with more shards"
+        f"a layout of {format_count(capacity, 'shard')}, and a tenant has number {highest}: it was assigned after the "
+        "plan; plan again, with more shards"
     )
 
 

@@ -14,6 +14,7 @@ from math import comb
 from typing import Literal
 
 from holdfast._errors import CapacityExhausted, InvalidValue
+from holdfast._names import format_count
 from holdfast.shards.fleet import Fleet
 from holdfast.shards.names import encode_name, format_name
 
@@ -58,7 +59,7 @@ class SearchedSharding:
         self._shards: dict[bytes, tuple[int, ...]] = {}
 
     def assign(self, tenant: str | bytes) -> tuple[int, ...]:
-        """Return the sorted slots of a tenant, assigning a shard if it has none. Raise CapacityExhausted."""
+        """Return the slot indexes of a tenant, sorted. Assign a shard if it has none. Raise CapacityExhausted."""
         name = encode_name(tenant)
         found = self._shards.get(name)
         if found is None:
@@ -100,11 +101,11 @@ class SearchedSharding:
         return indexes is not None
 
     def find(self, tenant: str | bytes) -> tuple[int, ...] | None:
-        """Return the sorted slots of a tenant, or None if it has no shard. Nothing is assigned."""
+        """Return the slot indexes of a tenant, sorted, or None if it has no shard. Nothing is assigned."""
         return self._shards.get(encode_name(tenant))
 
     def __iter__(self) -> Iterator[tuple[bytes, tuple[int, ...]]]:
-        """Yield every tenant and its sorted slots, in the order of assignment."""
+        """Yield every tenant and its slot indexes, sorted, in the order of assignment."""
         return iter(self._shards.items())
 
     def __len__(self) -> int:
@@ -119,9 +120,10 @@ class SearchedSharding:
         advice = ["remove tenants that are gone", "add workers"]
         if self.overlap + 1 < self.size:
             advice.insert(1, f"allow an overlap of {self.overlap + 1}")
-        why = f"none of {self.size} workers is left {wanted}"
+        workers = format_count(self.size, "worker")
+        why = f"no shard of {workers} is left {wanted}"
         if not is_certain:
-            why = f"none of {self.size} workers {wanted} was found in {self._max_steps} steps, and some may be left"
+            why = f"no shard of {workers} {wanted} was found in {self._max_steps} steps, and some may be left"
             advice.insert(0, "allow more steps")
         return CapacityExhausted(
             f"tenant {format_name(name)} has no shard: {why}; {', '.join(advice[:-1])}, or {advice[-1]}"
@@ -135,7 +137,7 @@ class SearchedSharding:
             if (shared := len(mine.intersection(theirs))) > self.overlap
         )
         return InvalidValue(
-            f"the shard of tenant {format_name(name)} shares {shared} workers with that of tenant "
+            f"the shard of tenant {format_name(name)} shares {format_count(shared, 'worker')} with that of tenant "
             f"{format_name(neighbour)}: expected at most {self.overlap}"
         )
 

@@ -58,9 +58,10 @@ def pick_worker(
     """Return the worker to try next, or None if no worker of the shard is left.
 
     Workers that are out, drained or already tried are skipped, and so are workers in zones that are out. With `depths`,
-    the worker with the lowest depth is chosen; an unlisted worker has depth 0. Otherwise workers take turns by `turn`,
-    a count of the caller, or always in the same order without it. No worker outside the shard is ever returned: a
-    poison tenant would take down the fleet worker by worker (https://github.com/envoyproxy/envoy/issues/14804).
+    the worker with the shortest queue is chosen; an unlisted worker has depth 0. Otherwise `turn`, a counter of the
+    caller, rotates the workers; without it, a shard always starts with the same worker. No worker outside the shard is
+    ever returned: a harmful tenant would take down the fleet worker by worker
+    (https://github.com/envoyproxy/envoy/issues/14804).
     """
     slots = shard.slots if isinstance(shard, Shard) else shard
     left = [

@@ -11,7 +11,8 @@ from holdfast._errors import InvalidValue
 
 Tenant = TypeVar("Tenant")
 _MAX_SETS_TRIED = 20_000
-"""Most sets of tenants that are tried, which takes tens of milliseconds. Four bad tenants rarely leave a dozen."""
+"""Maximum number of sets of tenants that are tried: tens of milliseconds. Four harmful tenants rarely give more than a
+dozen candidates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +22,7 @@ class Suspect(Generic[Tenant]):
     tenant: Tenant
     failing: tuple[str, ...]
     healthy: tuple[str, ...]
-    """Its workers that do not fail. A poison request would have reached them, too, sooner or later."""
+    """Its workers that do not fail. A poison request of this tenant would have reached them, too."""
     score: float
     """Its failing workers, as a fraction of all workers that fail or are its own: 1 if exactly its workers fail."""
     is_likely: bool
@@ -41,7 +42,7 @@ def find_suspects(
     """Return up to `limit` tenants whose workers match the failing workers best, best first, reading all shards once.
 
     A tenant can explain failing workers if all its own workers fail. The smallest set of such tenants that together
-    explain as many failing workers as possible comes first: several tenants may be bad at the same time.
+    explain as many failing workers as possible comes first: several tenants may be harmful at the same time.
     """
     if limit < 1:
         raise InvalidValue(f"{limit} suspects: expected 1 or more")
@@ -74,7 +75,10 @@ def _select_best(candidates: list[_Candidate[Tenant]], limit: int) -> list[_Cand
 def _find_minimal_set(
     wanted: frozenset[str], candidates: Sequence[_Candidate[Tenant]], limit: int
 ) -> list[_Candidate[Tenant]]:
-    """Return as few candidates as possible that have the workers of all; a good guess if there are too many sets."""
+    """Return the smallest set of candidates that together have the workers of all candidates.
+
+    If there are too many sets to try, return an approximation.
+    """
     covered = frozenset[str]().union(*(candidate.workers for candidate in candidates))
     for count in range(1, limit + 1):
         if math.comb(len(candidates), count) > _MAX_SETS_TRIED:

@@ -21,7 +21,10 @@ _NOT_READ = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contention:
-    """The clients, their backoff, and the number of runs. The defaults are the article's."""
+    """The clients, their backoff, and the number of runs.
+
+    The defaults are those of https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/.
+    """
 
     clients: int = 100
     runs: int = 100

@@ -31,7 +31,7 @@ _OPERATION = Operation("server", "call")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stall:
-    """A server, its callers, and its stall."""
+    """A server, its callers, and a period in which the server stalls."""
 
     rate: float = 80.0
     """Requests per second of all callers together, at random times."""

@@ -17,12 +17,12 @@ Key: TypeAlias = tuple[Zone, str | None]
 
 
 class SilencePolicy(StrEnum):
-    """Policy while fewer than a majority of the sources answer."""
+    """What to do while no majority of the sources answers."""
 
     KEEP = "keep"
     """Keep the last decision: an outage of the status service changes nothing."""
     ALL_IN = "all_in"
-    """Every zone is in."""
+    """Treat every zone as in."""
     OWN_ZONE_OUT = "own_zone_out"
     """Keep the last decision, and treat the own zone as out: a host that reaches no source may be broken itself."""
 
@@ -48,7 +48,7 @@ class QuorumRules:
     when_silent: SilencePolicy = SilencePolicy.KEEP
     own_zone: Zone | None = None
     started_at: float = 0.0
-    """When counting began. Until `stale_after` has passed since then, a missing answer means nothing."""
+    """When counting began. Until `stale_after` has passed since then, a missing answer does not count."""
 
     @property
     def majority(self) -> int:
@@ -116,7 +116,7 @@ def _count_out_until(
 
 
 def _find_out_until(out_until: Mapping[Key, float], key: Key, now: float) -> float | None:
-    """Return when a zone is in again that is out for this workload or for all, or None if it is in now."""
+    """Return when a zone that is out for this workload or for all will be in again, or None if it is in now."""
     zone, _ = key
     return max((end for each in (key, (zone, None)) if (end := out_until.get(each, now)) > now), default=None)
 

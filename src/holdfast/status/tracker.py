@@ -1,4 +1,4 @@
-"""Track which zones are out, in memory: fed by sources, and the last known state while they are unavailable."""
+"""Track which zones are out, in memory. While the sources are unavailable, the last known state stays."""
 
 import logging
 import math
@@ -75,6 +75,7 @@ class ZoneTracker:
         self._loop = BackgroundLoop("holdfast-tracker", self.decide, action="decide which zones are out", logger=logger)
 
     def zones_out(self, workload: str | None = None) -> frozenset[Zone]:
+        """Return the zones that are out for `workload` or for all; None means only for all."""
         out = self._decision.zones_out
         return out[workload] if workload in out else out[None]  # faster than get() with a default
 
@@ -91,7 +92,7 @@ class ZoneTracker:
         return self._clock.monotonic() - answered[self._rules.majority - 1]
 
     def sources(self) -> list[SourceHealth]:
-        """Return the sources and the age of their last answers."""
+        """Return the name of each source, and the age of its last answer."""
         now = self._clock.monotonic()
         return [
             SourceHealth(source.name, None if vote is None else now - vote.answered_at)

@@ -1,8 +1,8 @@
 """Take zones out and bring them in: the rules that apply to operators and detectors alike.
 
-Taking a zone out is a two-phase write, because no store can lock a region: write a provisional status, which ends after
-PROVISIONAL_SECONDS; read all statuses again; then confirm it, or undo it if another zone was taken out meanwhile. A
-writer that crashes or loses the store between the phases leaves nothing permanent behind.
+Taking a zone out is a two-phase write, because no store can lock a region: write a provisional status, which expires
+after PROVISIONAL_SECONDS; read all statuses again; then confirm it, or undo it if another zone was taken out meanwhile.
+A writer that crashes or loses the store between the phases leaves nothing permanent behind.
 """
 
 import math
@@ -51,7 +51,7 @@ class StatusWriter:
     def __init__(self, store: StatusStore, clock: Clock, *, provisional_store: StatusStore | None = None) -> None:
         self._store = store
         self._clock = clock
-        self._claim_store = provisional_store or store
+        self._provisional_store = provisional_store or store
 
     def take_out(
         self,
@@ -66,8 +66,8 @@ class StatusWriter:
     ) -> ZoneStatus:
         """Mark a zone as out, for `seconds` or until it is brought in.
 
-        If the zone is out already, it gets the new reason and end; with `renew` false it stays unchanged. Raises
-        Conflict while another zone of the region is out for any affected workload, unless `force` is true. Raises
+        If the zone is out already, it gets the new reason and expiry; with `renew` false it stays unchanged. Raise
+        Conflict while another zone of the region is out for any affected workload, unless `force` is true. Raise
         OutcomeUnknown if the store fails between the two phases: then the zone is out, but perhaps provisionally.
         """
         now = self._clock.wall()
@@ -102,14 +102,16 @@ class StatusWriter:
             return _write(self._store, wanted, version)
         others = find_others_out(statuses, wanted.zone, wanted.workload, now)
         if others:
+            them = "it" if len(others) == 1 else "them"
             raise Conflict(
-                f"{_format_zones(others, 'is', 'are')} out, and only one zone of a region may be: bring it in first, "
-                "or force the change (--force, or `force` in the API) if the other zones can carry all traffic"
+                f"{_format_zones(others, 'is', 'are')} out, and only one zone of a region may be out: bring {them} in "
+                "first, or force the change (--force, or `force` in the API) if the other zones can carry all traffic"
             )
         end = min(wanted.expires or math.inf, now + PROVISIONAL_SECONDS)
         if before is not None:  # a failed renewal must not bring the zone in earlier than before
             end = max(before.expires or math.inf, end)
-        provisional = _write(self._claim_store, replace(wanted, expires=None if end == math.inf else end), version)
+        claim = replace(wanted, expires=None if end == math.inf else end)
+        provisional = _write(self._provisional_store, claim, version)
         was_in = known is None or known.state_at(now) is ZoneState.IN
         try:
             return self._confirm(wanted, provisional, None if was_in else known)
@@ -133,7 +135,7 @@ class StatusWriter:
     def bring_in(self, zone: Zone, workload: str | None = None, *, by: str, reason: str) -> ZoneStatus:
         """Mark a zone as in, for one workload or for all. A zone that is in already stays unchanged.
 
-        Brought in for all, it stays out for single workloads that have their own status. Raises Conflict if the zone
+        Brought in for all, it stays out for single workloads that have their own status. Raise Conflict if the zone
         is out for all and `workload` is given, or is out only for single workloads and `workload` is None.
         """
         now = self._clock.wall()

@@ -15,7 +15,7 @@ from holdfast._types import Operation, Outcome, Side, Zone
 from holdfast.metrics.histogram import Histogram
 
 BIN_SECONDS = 10.0
-"""Short enough for three within half a minute, long enough for about 100 requests at 10 requests per second."""
+"""Default length of a bin, in seconds: three fit in half a minute, and one has 100 requests at 10 per second."""
 
 GRACE_SECONDS = 1.5
 """How long after its end a bin waits for late deltas: senders batch for up to half a second."""

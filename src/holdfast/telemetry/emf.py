@@ -114,7 +114,7 @@ _decoder = msgspec.json.Decoder(_Document)
 
 
 def decode_emf(line: bytes) -> Outcome:
-    """Decode one EMF line. Raises InvalidValue, naming the missing or wrong field."""
+    """Decode one EMF line. Raise InvalidValue, naming the missing or wrong field."""
     try:
         document = _decoder.decode(line)
     except msgspec.DecodeError as error:

@@ -14,7 +14,7 @@ LATENCY_QUANTILE = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """An announced deployment: its zone may fail or be slow for a while without being unhealthy."""
+    """An announced deployment. Until it ends, failures and slow requests in its zone may be caused by it."""
 
     zone: Zone | None
     """None means all zones at the same time."""
@@ -89,7 +89,7 @@ class Window:
 
     @property
     def zones_out(self) -> frozenset[Zone]:
-        """The zones without new traffic: their measurements mean nothing."""
+        """The zones that get no new traffic. Ignore their measurements."""
         return frozenset(zone for zone, state in self.states.items() if state in (ZoneState.OUT, ZoneState.DRAINING))
 
     def reading(self, zone: Zone, side: Side = Side.SERVER) -> ZoneReading:

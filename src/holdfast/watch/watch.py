@@ -63,6 +63,7 @@ class VerdictChange(msgspec.Struct, frozen=True):
 
 
 WatchEvent: TypeAlias = TrafficSample | VerdictChange
+"""All events of a WorkloadWatcher, for its sink `events`."""
 
 
 @dataclass(slots=True)
@@ -85,6 +86,7 @@ class WorkloadWatcher:
     """The detection loop. `ingest` may be called from any thread; the rest happens in one background thread.
 
     Use as a context manager, or call `start` and `close`. Without an `evacuator` it only reports verdicts.
+    `events` is the sink for traffic samples and changes of verdicts.
     """
 
     def __init__(
@@ -105,7 +107,7 @@ class WorkloadWatcher:
         self._watched = {workload.name: self._start_workload(workload) for workload in workloads}
         for recorded in store.list_open_verdicts():
             if recorded.workload in self._watched:
-                # From before a restart: closes with the first window, unless its zone is out or it is reached again.
+                # Opened before a restart. The first window closes it, unless its zone is out or the verdict repeats.
                 self._watched[recorded.workload].open[recorded.id] = recorded.to_verdict()
         self._arrived: deque[BinDelta] = deque(maxlen=MAX_HELD_DELTAS)
         self._traffic: dict[tuple[str, Zone], Bin] = {}

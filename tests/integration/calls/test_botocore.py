@@ -237,7 +237,7 @@ def test_a_client_with_somebody_elses_retries_is_refused(server: Scripted, depen
 
 def test_a_client_is_governed_once(server: Scripted, dependency: Make, connect: Connect) -> None:
     client = protect(connect(server.url), dependency())
-    with pytest.raises(InvalidValue, match="governed already"):
+    with pytest.raises(InvalidValue, match="protected already"):
         protect(client, dependency())
 
 

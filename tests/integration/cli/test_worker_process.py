@@ -302,7 +302,7 @@ def test_a_process_whose_handlers_hang_ends_with_an_error(folder: Path, begin: C
     assert workers.wait() == 1
     told = json.loads(workers.log.read_text().splitlines()[-1])
     assert told["error"] == "error"
-    assert told["detail"].startswith("all 1 handlers of mail hang, and no messages are leased")
+    assert told["detail"].startswith("all handlers of mail hang (1 per queue), and no messages are leased")
     assert begin("--concurrency", "1", "--until-empty").wait() == 0
     assert workers.done() == ["stuck"]
 
@@ -313,7 +313,7 @@ def test_a_process_whose_handlers_hang_is_started_anew_beside_others(
 ) -> None:
     workers = begin("--concurrency", "1", "--processes", "2").start()
     send(folder, "stuck")
-    workers.logged("all 1 handlers of mail hang")
+    workers.logged("all handlers of mail hang (1 per queue)")
     workers.logged("ended with code 1: restarting it in")
     workers.logged("working on mail", 3)
     until(lambda: workers.done() == ["stuck"], "it is done")

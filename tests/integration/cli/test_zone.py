@@ -88,7 +88,7 @@ def test_a_server_is_asked_and_told_over_http(zone: Callable[..., tuple[int, Any
 
     code, error = zone("out", "use1-az1", "--reason", "x")
     assert (code, error["error"]) == (1, "conflict")
-    assert "zone use1-az2 is out, and only one zone of a region may be" in error["detail"]
+    assert "zone use1-az2 is out, and only one zone of a region may be out" in error["detail"]
     code, forced = zone("out", "use1-az1", "--reason", "x", "--force")
     assert (code, forced["workload"]) == (0, None)
 

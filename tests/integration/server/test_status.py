@@ -184,7 +184,7 @@ class TestChanging:
         refused = change(OTHER, state="out")
         assert refused.status_code == 409
         assert refused.json()["type"] == "urn:holdfast:problem:conflict"
-        assert refused.json()["detail"].startswith("zone use1-az1 is out, and only one zone of a region may be: ")
+        assert refused.json()["detail"].startswith("zone use1-az1 is out, and only one zone of a region may be out: ")
         assert client.get(f"/status/{OTHER}").status_code == 200
         change(OTHER, state="out", force=True).raise_for_status()
         assert client.get(f"/status/{OTHER}").status_code == 500

@@ -72,9 +72,9 @@ def test_what_a_killed_agent_left_is_removed_and_nothing_else(tmp_path: Path) ->
     kept = [tmp_path / name for name in ("zones.json", ".zones.json", ".other.json.12.tmp", "zones.json.tmp")]
     for path in (*kept, tmp_path / ".zones.json.0a1b2c3d.tmp"):
         path.write_text("{")
-    StateFile(tmp_path / "zones.json").clear()
+    StateFile(tmp_path / "zones.json").remove_temporary_files()
     assert sorted(tmp_path.iterdir()) == sorted(kept)
-    StateFile(tmp_path / "no" / "folder.json").clear()
+    StateFile(tmp_path / "no" / "folder.json").remove_temporary_files()
 
 
 def test_what_cannot_be_written_is_told_to_be_tried_again_and_leaves_nothing(

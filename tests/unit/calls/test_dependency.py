@@ -730,7 +730,7 @@ def test_what_exceeds_the_limit_is_refused_at_once(make: Callable[..., Dependenc
     @dependency.call(idempotent=True)
     def outer() -> None:
         assert dependency.in_flight == 1
-        with pytest.raises(LimitReached, match="1 calls are in flight, which is the limit"):
+        with pytest.raises(LimitReached, match="the limit of attempts in flight, 1, is reached"):
             dependency.run(Script(), idempotent=True)
 
     outer()
@@ -761,7 +761,7 @@ def test_a_retry_that_finds_no_slot_raises_what_had_failed(runtime: Runtime) -> 
     with pytest.raises(ConnectionResetError) as raised:
         dependency.run(Script(error), idempotent=True)
     assert raised.value is error
-    assert "gave up after 1 attempt in 0.000 s: the limit of calls in flight is reached" in raised.value.__notes__[0]
+    assert "gave up after 1 attempt in 0.000 s: the limit of attempts in flight is reached" in raised.value.__notes__[0]
 
 
 # What attempts carry

@@ -33,7 +33,7 @@ class View:
 
 
 class Changing:
-    """A EndpointCache that says what a test tells it to."""
+    """An EndpointCache that says what a test tells it to."""
 
     def __init__(self, known: AddressesByZone) -> None:
         self.known = known
@@ -75,7 +75,7 @@ def test_without_a_view_all_zones_are_in() -> None:
 
 
 def test_with_all_zones_out_there_is_nowhere_to_call() -> None:
-    with pytest.raises(NoEndpoint, match=r"all zones \(az1, az2, az3\) are out"):
+    with pytest.raises(NoEndpoint, match=r"all zones with endpoints \(az1, az2, az3\) are out"):
         Endpoints(BY_ZONE, View(*BY_ZONE)).next()
     with pytest.raises(NoEndpoint):
         Endpoints(BY_ZONE, View(*BY_ZONE), own_zone=ONE).next(["a"])
@@ -206,9 +206,14 @@ def test_a_round_goes_on_where_it_was_when_endpoints_change() -> None:
 def test_zones_that_lost_all_their_endpoints_are_passed_over() -> None:
     directory = Changing({ONE: [], TWO: ["c"]})
     assert {Endpoints(directory, offset=offset).next() for offset in range(4)} == {(TWO, "c")}
-    directory.known = {}
-    with pytest.raises(NoEndpoint, match="none is known"):
-        Endpoints(directory).next()
+
+
+@pytest.mark.parametrize("known", [{}, {ONE: []}])
+def test_the_error_tells_unknown_endpoints_from_zones_that_are_out(known: AddressesByZone) -> None:
+    with pytest.raises(NoEndpoint, match=r"^no endpoints are known: add endpoints, or check the resolver$"):
+        Endpoints(Changing(known), View(ONE)).next()
+    with pytest.raises(NoEndpoint, match=r"^all zones with endpoints \(az2\) are out: bring one in"):
+        Endpoints(Changing({**known, TWO: ["c"]}), View(TWO)).next()
 
 
 def test_a_pattern_is_taken_as_it_is() -> None:
@@ -220,7 +225,7 @@ def test_a_pattern_is_taken_as_it_is() -> None:
 
 
 def test_a_resolver_that_would_be_asked_for_every_call_is_refused() -> None:
-    with pytest.raises(InvalidValue, match=r"expected addresses by zone, or RefreshingEndpointCache"):
+    with pytest.raises(InvalidValue, match=r"expected addresses by zone, or a RefreshingEndpointCache"):
         Endpoints(FunctionResolver(lambda: BY_ZONE))  # type: ignore[arg-type]
 
 

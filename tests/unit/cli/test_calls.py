@@ -182,7 +182,7 @@ def test_requests_that_were_cut_off_are_infinite(here: Path) -> None:
         ("at,took\n1,2\n", [], "bad.txt, line 1: columns at, took; choose one with --column"),
         ("at,took\n1,2\n", ["--column", "seconds"], "expected one column seconds; columns: at, took"),
         ("took,took\n1,2\n", ["--column", "took"], "expected one column took; columns: took, took"),
-        ("at,took\n1,2\n3\n", ["--column", "took"], "bad.txt, line 3: 1 fields; expected 2, as in line 1"),
+        ("at,took\n1,2\n3\n", ["--column", "took"], "bad.txt, line 3: 1 field; expected 2, as in line 1"),
         ("\nat,took\n1,2\n\n3,slow\n", ["--column", "took"], "bad.txt, line 5: 'slow' is not a latency"),
         ('at,took\n1,"2\n', ["--column", "took"], "bad.txt, line 2: this is not CSV"),
         ('{"took": 1}\n{"took": \n', [], "bad.txt, line 2: this is not JSON"),

@@ -204,7 +204,7 @@ class TestSweep:
 
     def test_people_are_told_how_many_and_when(self, run: Run) -> None:
         ran = run("queue", "sweep", "mail", "--before", "2026-01-31T12:00Z")
-        assert ran.out == "0 messages of mail dropped that were sent before 2026-01-31 12:00:00Z\n"
+        assert ran.out == "0 messages of mail dropped: sent before 2026-01-31 12:00:00Z\n"
 
     @pytest.mark.parametrize(
         ("before", "told"),

@@ -326,7 +326,7 @@ class TestDepth:
         assert run("queue", "depth").err == ""
         ran = run("queue", "depth", "--lanes")
         assert ran.code == 0
-        assert ran.err.startswith("holdfast: mail: 2 lanes are not listed")
+        assert ran.err.startswith("holdfast: mail: 2 lanes not listed")
         (mail,) = run("queue", "depth", "--json").result
         assert (mail["ready"], mail["lanes_in_use"], mail["lanes_left_out"]) == (5, 5, 2)
 

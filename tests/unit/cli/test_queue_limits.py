@@ -128,7 +128,7 @@ class TestResize:
     def test_a_running_queue_gets_more_lanes_and_keeps_what_waits(self, run: Run) -> None:
         fill("mail", *(message for number in range(30) for message in of(f"t{number}", b"x")))
         ran = run("queue", "resize", "mail", "2", "--lanes-per-tenant", "1")
-        assert ran.out == "mail: 128 lanes, 4 of each tenant, changed to 2, 1 of each\n"
+        assert ran.out == "mail: changed from 128 lanes, 4 per tenant, to 2 lanes, 1 per tenant\n"
         fill("mail", *(message for number in range(30) for message in of(f"t{number}", b"y")))
         assert len(taken("mail")) == 60
         assert kept()[0] == QueuePolicy(ttl=50.0, limits=Limits(max_rate=100.0), lanes=2, lanes_per_tenant=1)

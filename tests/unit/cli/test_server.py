@@ -117,6 +117,7 @@ def test_a_copy_that_exists_is_not_overwritten(run: Run, here: Path, filled: Pat
     ran = run("backup", "copies", "--json")
     assert (ran.code, ran.error["error"]) == (1, "conflict")
     assert "copies/server.sqlite exists already" in ran.error["detail"]
+    assert ran.error["detail"].endswith("; name another folder")
     assert (here / "copies" / "server.sqlite").read_bytes() == before
 
 

@@ -168,7 +168,7 @@ def test_a_second_zone_is_taken_out_by_force_only(run: Run) -> None:
     out(run, "use1-az1", "--workload", "shop")
     refused = out(run, "use1-az2")
     assert (refused.code, refused.error["error"]) == (1, "conflict")
-    assert "zone use1-az1 is out, and only one zone of a region may be" in refused.error["detail"]
+    assert "zone use1-az1 is out, and only one zone of a region may be out" in refused.error["detail"]
     assert out(run, "use1-az2", "--workload", "cart").code == 0, "nobody has two zones out"
     assert out(run, "use1-az2", "--force").code == 0
 

@@ -92,7 +92,7 @@ def test_every_number_of_a_policy_is_checked() -> None:
 
 def test_a_hand_is_dealt_from_the_lanes_there_are() -> None:
     assert QueuePolicy(lanes=4, lanes_per_tenant=4).lanes_per_tenant == 4
-    with pytest.raises(InvalidValue, match="queue hand 4: expected at most its 3 lanes"):
+    with pytest.raises(InvalidValue, match="lanes_per_tenant 4: expected at most 3, the number of lanes"):
         QueuePolicy(lanes=3, lanes_per_tenant=4)
 
 

@@ -236,7 +236,7 @@ def test_what_is_refused_is_logged_once_a_second_at_the_most(caplog: pytest.LogC
         await asked
 
     asyncio.run(use())
-    what = "request refused: too many in progress (1 requests of tenant noisy)"
+    what = "request refused: too many in progress (1 request of tenant noisy)"
     assert [(one.levelname, one.getMessage()) for one in caplog.records if one.name == "holdfast.server"] == [
         ("WARNING", what),
         ("WARNING", f"{what} (5 more were refused before)"),

@@ -137,7 +137,7 @@ def test_past_the_capacity_nobody_gets_one_and_it_is_said_what_gives_more(assign
     assert len(assignments.assign_many(f"t{number}" for number in range(25))) == 25
     with pytest.raises(
         CapacityExhausted,
-        match=r"1 tenants want a shard, and 0 of 25 are left: .*: allow an overlap of 2, or add workers",
+        match=r"too few shards for 1 more tenant, 0 of 25 are left: .*: allow an overlap of 2, or add workers",
     ):
         assignments.assign_many(["t1", "new"])
     assert assignments.count() == 25
@@ -213,7 +213,7 @@ def test_numbers_that_do_not_fit_are_told_though_there_are_few_tenants(assignmen
     """Who is left has a high number, and keeps it."""
     assignments.assign_many(f"t{number}" for number in range(25))
     assignments.remove(f"t{number}" for number in range(24))
-    with pytest.raises(CapacityExhausted, match="5 shards for 1 tenants, some of which have numbers of 5 or more: "):
+    with pytest.raises(CapacityExhausted, match="5 shards for 1 tenant, and a tenant has a number of 5 or more: "):
         assignments.plan(replace(assignments.layout, overlap=0))
     assignments.remove(["t24"])
     assert assignments.assign("new").workers

@@ -100,7 +100,7 @@ def test_slots_are_dealt_to_the_parts_of_a_group_in_turn() -> None:
         ((8,), 4, 1, "allow a larger overlap, make shards smaller, or add workers"),
         ((1, 1, 1, 1, 1), 4, 1, "the smallest has 1: allow a larger overlap"),
         ((9, 9, 9, 9, 3), 5, 2, "the smallest has 3"),
-        ((1, 8, 8), 6, 4, "a group of 1 workers for 2 of each shard: expected 2 or more"),
+        ((1, 8, 8), 6, 4, "a group of 1 worker for 2 of each shard: expected 2 or more"),
     ],
 )
 def test_what_fits_none_is_refused_with_what_would_help(

@@ -271,7 +271,7 @@ def test_a_design_is_pinned_to_slots_that_there_are(first: int) -> None:
 def test_past_the_capacity_it_is_said_what_gives_more(tenant: int) -> None:
     sharding = DesignedSharding(fleet(16), 4, 2, key=KEY)
     assert len(sharding.shard(139).workers) == 4
-    with pytest.raises(CapacityExhausted, match=r"16 workers give 140 shards.*; allow an overlap of 3, or add workers"):
+    with pytest.raises(CapacityExhausted, match=r"16 workers has 140 shards.*; allow an overlap of 3, or add workers"):
         sharding.shard(tenant)
     with pytest.raises(InvalidValue, match="expected 0 or more"):
         sharding.shard(-1)
@@ -281,7 +281,7 @@ def test_past_the_capacity_it_is_said_what_gives_more(tenant: int) -> None:
 
 def test_a_larger_overlap_that_gives_no_more_is_not_advised() -> None:
     """Where each group has one worker, there is one shard, whatever may be shared."""
-    with pytest.raises(CapacityExhausted, match="3 workers give 1 shards of 3 that share at most 0; add workers"):
+    with pytest.raises(CapacityExhausted, match="3 workers has 1 shard of 3 that share at most 0; add workers"):
         DesignedSharding(fleet(1, 1, 1), 3, 0, key=KEY).shard(1)
 
 
@@ -293,7 +293,7 @@ def test_a_larger_overlap_that_gives_no_more_is_not_advised() -> None:
         ((8,), 4, 4, "expected 0 to 3"),
         ((8,), 4, -1, "expected 0 to 3"),
         ((8,), 4, 1, "allow a larger overlap"),
-        ((1, 8, 8), 6, 4, "a group of 1 workers for 2 of each shard"),
+        ((1, 8, 8), 6, 4, "a group of 1 worker for 2 of each shard"),
     ],
 )
 def test_what_no_design_meets_is_refused_with_what_would_help(

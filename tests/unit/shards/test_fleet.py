@@ -89,7 +89,7 @@ def test_whoever_relieved_a_worker_that_is_replaced_relieves_the_new_one() -> No
 def test_a_fleet_is_doubled_group_by_group() -> None:
     fleet = Fleet.from_groups(ZONES).double(["e", "f", "g", "h"])
     assert fleet.indexes_by_group() == {("az1",): [0, 1, 4, 5], ("az2",): [2, 3, 6, 7]}
-    with pytest.raises(InvalidValue, match="1 workers to double a fleet of 8"):
+    with pytest.raises(InvalidValue, match="1 worker to double a fleet of 8"):
         fleet.double(["i"])
 
 
@@ -115,9 +115,9 @@ def test_a_weight_is_a_number_above_nothing(weight: float) -> None:
 def test_a_name_is_some_text_that_can_be_shown_as_it_is(name: str) -> None:
     with pytest.raises(InvalidValue, match=r"a worker named .* expected printable text"):
         Slot(worker=name)
-    with pytest.raises(InvalidValue, match=r"worker a in .* expected printable text"):
+    with pytest.raises(InvalidValue, match=r"worker a has the group or host .* expected printable text"):
         Slot(worker="a", group=("az1", name))
-    with pytest.raises(InvalidValue, match=r"worker a in .* expected printable text"):
+    with pytest.raises(InvalidValue, match=r"worker a has the group or host .* expected printable text"):
         Slot(worker="a", host=name)
 
 
@@ -216,7 +216,7 @@ def test_a_fleet_that_nobody_is_relieved_in_has_no_reliefs() -> None:
             Slot(worker="r", shares_slot_of="q", group=("az1",)),
             "r shares_slot_of q: expected another worker that has its own slot",
         ),
-        (Slot(worker="r", shares_slot_of="c", group=("az1",)), "r shares_slot_of c in another group"),
+        (Slot(worker="r", shares_slot_of="c", group=("az1",)), "r shares the slot of c in another group"),
     ],
 )
 def test_only_a_worker_of_the_same_group_with_a_slot_is_relieved(slot: Slot, message: str) -> None:
@@ -260,11 +260,11 @@ def test_whoever_relieved_a_worker_that_is_substituted_relieves_the_spare() -> N
 
 def test_only_a_worker_of_the_same_group_with_its_own_slot_is_a_substitute() -> None:
     fleet = Fleet.from_groups(ZONES).share_slot("a", "r").share_slot("b", "s")
-    with pytest.raises(InvalidValue, match="c in the slot of a: expected a worker of the same group"):
+    with pytest.raises(InvalidValue, match="c cannot replace a: expected a worker of the same group"):
         fleet.replace_with_spare("a", "c")
-    with pytest.raises(InvalidValue, match=r"r in the slot of b: expected .* with its own slot"):
+    with pytest.raises(InvalidValue, match=r"r cannot replace b: expected .* with its own slot"):
         fleet.replace_with_spare("b", "r")
-    with pytest.raises(InvalidValue, match="s in the slot of r"):
+    with pytest.raises(InvalidValue, match="s cannot replace r"):
         fleet.replace_with_spare("r", "s")
     for one, other in (("z", "a"), ("a", "z")):
         with pytest.raises(NotFound, match="no worker z"):
@@ -277,7 +277,7 @@ def test_a_worker_is_no_substitute_for_itself() -> None:
 
 
 def test_a_drained_worker_is_no_substitute() -> None:
-    with pytest.raises(InvalidValue, match="w1 in the slot of w0: it is drained"):
+    with pytest.raises(InvalidValue, match="w1 cannot replace w0: it is drained"):
         Fleet.from_workers(["w0", "w1"]).drain("w1").replace_with_spare("w0", "w1")
 
 

@@ -37,12 +37,12 @@ def test_past_the_capacity_it_is_said_what_to_do() -> None:
     registry = TenantRegistry(MemoryShardStore(), 3)
     with pytest.raises(
         CapacityExhausted,
-        match=r"4 tenants want a shard, and 3 of 3 are left: remove .* are gone, or make a design with more shards",
+        match=r"too few shards for 4 more tenants, 3 of 3 are left: remove .* gone, or make a design with more shards",
     ):
         registry.assign_many([*"abcd"])
     assert registry.remaining == 3, "and nobody got one"
     assert registry.assign_many([*"abc"]) == [0, 1, 2]
-    with pytest.raises(CapacityExhausted, match="1 tenants want a shard, and 0 of 3 are left"):
+    with pytest.raises(CapacityExhausted, match="too few shards for 1 more tenant, 0 of 3 are left"):
         registry.assign_many([*"abcda"])
 
 
@@ -57,8 +57,8 @@ def test_text_is_its_bytes_even_if_it_is_no_text() -> None:
 
 def test_what_stores_raise_names_what_was_found() -> None:
     assert isinstance(capacity_error(7, 3, 5), CapacityExhausted)
-    assert str(capacity_error(7, 3, 5)).startswith("3 tenants want a shard, and 2 of 7 are left: ")
-    assert str(capacity_error(7, 1, 9)).startswith("1 tenants want a shard, and 0 of 7 are left: "), (
+    assert str(capacity_error(7, 3, 5)).startswith("too few shards for 3 more tenants, 2 of 7 are left: ")
+    assert str(capacity_error(7, 1, 9)).startswith("too few shards for 1 more tenant, 0 of 7 are left: "), (
         "as of a smaller design"
     )
     assert isinstance(version_conflict(1, 4), Conflict)

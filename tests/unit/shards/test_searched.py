@@ -323,7 +323,7 @@ def test_who_would_rather_fail_early_bounds_the_steps_and_is_told_that_shards_ma
     hasty = SearchedSharding(fleet(24), 4, 2, key=KEY, max_steps=4)
     late = f"tenant-{filled(hasty)}"
     with pytest.raises(
-        CapacityExhausted, match=r"none of 4 workers .* was found in 4 steps, and some may be left; allow more steps"
+        CapacityExhausted, match=r"no shard of 4 workers .* found in 4 steps, and some may be left; allow more steps"
     ):
         hasty.assign(late)
     assert hasty.find(late) is None

@@ -102,7 +102,7 @@ class TestTakingOut:
         self, world: World, first: str | None, second: str | None
     ) -> None:
         world.take_out(AZ1, first)
-        with pytest.raises(Conflict, match="zone use1-az1 is out, and only one zone of a region may be"):
+        with pytest.raises(Conflict, match="zone use1-az1 is out, and only one zone of a region may be out"):
             world.take_out(AZ2, second)
         assert world.out == {(AZ1, first)}
         world.take_out(AZ2, second, force=True)

@@ -22,7 +22,7 @@ SPREAD = 0.2
 
 
 class RefreshingEndpointCache:
-    """A EndpointCache that caches a resolver's endpoints and refreshes them every 30 s. Thread-safe; a context manager.
+    """An EndpointCache that asks a resolver every 30 s, in the background. Thread-safe; a context manager.
 
     A background thread calls the resolver, so that no call waits for a look-up, or uses an old list after an idle hour.
     Only the first `start` waits, and raises the resolver's errors; with `initial` endpoints it does neither.

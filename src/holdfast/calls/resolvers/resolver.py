@@ -20,7 +20,7 @@ class Resolver(Protocol):
 
 
 class EndpointCache(Protocol):
-    """The known endpoints of one service."""
+    """The known endpoints of one service, in memory."""
 
     def current(self) -> AddressesByZone:
         """Return the addresses by zone from memory, for every request. Return another object only after a change."""
@@ -63,7 +63,7 @@ def format_address(template: str, host: str, port: int | str) -> str:
 
 
 class StaticResolver:
-    """A fixed list of endpoints. A Resolver and a EndpointCache."""
+    """A fixed list of endpoints. A Resolver and an EndpointCache."""
 
     def __init__(self, by_zone: AddressesByZone) -> None:
         self._known = normalize(by_zone)

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 from cyclopts import Parameter
 
+from holdfast._names import format_count
 from holdfast.cli.calls.latencies import Unit, read_latencies
 from holdfast.cli.output import (
     NO_PICTURE,
@@ -87,8 +88,8 @@ def advise(
         )
     if not found.has_enough_samples:
         print_note(
-            f"only {found.count:,} latencies: {found.samples_needed:,} are needed for a reliable "
-            f"{percent:g}th percentile",
+            f"only {format_count(found.count, 'latency', 'latencies')}: {found.samples_needed:,} are needed for a "
+            f"reliable {percent:g}th percentile",
             as_json=json,
         )
 

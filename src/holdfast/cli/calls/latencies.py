@@ -9,6 +9,7 @@ from itertools import chain
 from typing import Literal
 
 from holdfast._errors import InvalidValue
+from holdfast._names import format_count
 from holdfast.cli.output import decode_json, describe_input, open_input
 
 Unit = Literal["s", "ms", "us"]
@@ -78,7 +79,8 @@ def _csv(source: str, numbered: Iterable[tuple[int, str]], column: str | None) -
             column_index = _find_column(location, header, column)
             continue
         if len(row) <= column_index:
-            raise InvalidValue(f"{location}: {len(row)} fields; expected {len(header)}, as in line {begin}")
+            fields = format_count(len(row), "field")
+            raise InvalidValue(f"{location}: {fields}; expected {len(header)}, as in line {begin}")
         yield _parse_number(location, row[column_index])
 
 

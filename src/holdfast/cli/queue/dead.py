@@ -26,7 +26,7 @@ from holdfast.queue.backend import Backend, DeadLetter, DeadLetterQuery
 from holdfast.queue.job import unpack_call
 
 PAGE = 100
-"""Dead letters that are read or redriven in one transaction: a body may have a megabyte."""
+"""Dead letters that are read or redriven in one transaction: a body may be a megabyte."""
 
 MAX_LETTERS = 1 << 40
 _RESOLUTION = 0.001
@@ -200,7 +200,7 @@ def discard(
     options: QueueOptions = QUEUES,
     json: Json = False,
 ) -> None:
-    """Delete dead letters for ever.
+    """Delete dead letters forever.
 
     If interrupted, it reports what was done; repeat it for the rest.
     Example: holdfast queue discard mail --before 30d

@@ -6,6 +6,7 @@ import msgspec
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+from holdfast._names import format_count
 from holdfast.cli.output import Json, print_json, print_note, print_result, print_table
 from holdfast.cli.queue.limits import format_limits
 from holdfast.cli.queue.rates import format_age
@@ -70,8 +71,8 @@ def depth(
     for snapshot in snapshots if lanes else ():
         if snapshot.lanes_left_out:
             print_note(
-                f"{snapshot.queue}: {snapshot.lanes_left_out:,} lanes are not listed, because there are too many; they "
-                "are not the deepest, and the sums include them",
+                f"{snapshot.queue}: {format_count(snapshot.lanes_left_out, 'lane')} not listed, because there are too "
+                "many; the deepest are listed, and the sums include all",
                 as_json=False,
             )
 

@@ -6,6 +6,7 @@ import msgspec
 from cyclopts import Parameter
 
 from holdfast._errors import InvalidValue
+from holdfast._names import format_count
 from holdfast._types import Tenant
 from holdfast.cli.output import Json, pick_attributes, print_json, print_note, print_result, print_table
 from holdfast.cli.queue.store import QUEUES, QueueArgument, QueueOptions, QueueStore
@@ -29,11 +30,13 @@ def limits(
         Parameter(help="Messages per second in shared lanes; more are spilled to the overflow lane. Or none."),
     ] = None,
     burst: Annotated[
-        MaybeNumber, Parameter(help="Messages that may come together within --rate; none: those of ten seconds.")
+        MaybeNumber,
+        Parameter(help="Maximum burst within --rate, in messages; none: as many as it allows in ten seconds."),
     ] = None,
     max_rate: Annotated[MaybeNumber, Parameter(help="Messages per second that are accepted. Or none.")] = None,
     max_burst: Annotated[
-        MaybeNumber, Parameter(help="Messages that may come together within --max-rate; none: those of ten seconds.")
+        MaybeNumber,
+        Parameter(help="Maximum burst within --max-rate, in messages; none: as many as it allows in ten seconds."),
     ] = None,
     over_max_rate: Annotated[
         OverMaxRate | None, Parameter(help="Whether to refuse or delay messages above --max-rate.")
@@ -41,11 +44,11 @@ def limits(
     run_rate: Annotated[MaybeNumber, Parameter(help="Messages per second leased to workers. Or none.")] = None,
     run_burst: Annotated[
         MaybeNumber,
-        Parameter(help="Messages that may be leased together within --run-rate; none: those of a tenth of a second."),
+        Parameter(help="Maximum burst within --run-rate, in messages; none: as many as it allows in 0.1 s."),
     ] = None,
     concurrency: Annotated[MaybeCount, Parameter(help="Messages leased at the same time. Or none.")] = None,
     max_waiting: Annotated[
-        MaybeCount, Parameter(help="Waiting messages at which more are refused; none: that of the queue.")
+        MaybeCount, Parameter(help="Waiting messages at which more are refused; none: the limit of the queue.")
     ] = None,
     clear: Annotated[
         bool, Parameter(help="Remove the tenant's own limits, or without TENANT all limits of the queue.")
@@ -116,7 +119,7 @@ def resize(
     *,
     lanes_per_tenant: Annotated[
         int | None,
-        Parameter(help="Lanes dealt to each tenant; 0: one lane for each tenant. Default: unchanged."),
+        Parameter(help="Shared lanes of each tenant; 0: one lane for each tenant. Default: unchanged."),
     ] = None,
     options: QueueOptions = QUEUES,
     json: Json = False,
@@ -141,8 +144,8 @@ def resize(
             **pick_attributes(after, "lanes", "lanes_per_tenant"),
             "before": pick_attributes(before, "lanes", "lanes_per_tenant"),
         },
-        f"{name}: changed from {before.lanes} lanes, {before.lanes_per_tenant} per tenant, "
-        f"to {after.lanes} lanes, {after.lanes_per_tenant} per tenant",
+        f"{name}: changed from {format_count(before.lanes, 'lane')}, {before.lanes_per_tenant} per tenant, "
+        f"to {format_count(after.lanes, 'lane')}, {after.lanes_per_tenant} per tenant",
         as_json=json,
     )
 

@@ -113,7 +113,8 @@ def send(
         ),
     ] = None,
     ttl: Annotated[
-        str | None, Parameter(help="Time to live: dropped unhandled after it. Default: the queue's ttl.")
+        str | None,
+        Parameter(help="Time to live: the message is dropped if it was not handled by then. Default: the queue's ttl."),
     ] = None,
     lines: Annotated[bool, Parameter(help="Send every line that is not empty as a message.")] = False,
     timeout: Annotated[

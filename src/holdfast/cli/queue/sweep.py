@@ -6,6 +6,7 @@ from typing import Annotated
 from cyclopts import Parameter
 
 from holdfast._errors import InvalidValue
+from holdfast._names import format_count
 from holdfast.cli.duration import parse_duration
 from holdfast.cli.output import Json, format_time, print_result
 from holdfast.cli.queue.store import QUEUES, QueueArgument, QueueOptions
@@ -36,7 +37,7 @@ def sweep(
         dropped = store.backend.sweep(name, limit)
     print_result(
         {"queue": name, "before": limit, "dropped": dropped},
-        f"{dropped:,} messages of {name} dropped that were sent before {format_time(limit)}",
+        f"{format_count(dropped, 'message')} of {name} dropped: sent before {format_time(limit)}",
         as_json=json,
     )
 

@@ -12,6 +12,7 @@ import msgspec
 from cyclopts import Parameter
 
 from holdfast._errors import Conflict, InvalidValue, NotFound
+from holdfast._names import format_count
 from holdfast.cli.output import Json, create_file, print_note
 from holdfast.cli.shards.inputs import read_fleet
 from holdfast.cli.shards.outcome import MAX_MOVES_SHOWN, show_change, show_choices, show_layout
@@ -172,7 +173,8 @@ def _read_given_fleet(file: str | None, workers: int | None, zones: int, change:
     if workers > _MAX_WORKERS:
         raise InvalidValue(f"{workers} workers: expected at most {_MAX_WORKERS:,}")
     if not 1 <= zones <= workers:
-        raise InvalidValue(f"{workers} workers in {zones} zones: expected at least one worker in each zone")
+        given = f"{format_count(workers, 'worker')} in {format_count(zones, 'zone')}"
+        raise InvalidValue(f"{given}: expected at least one worker in each zone")
     if zones == 1:
         return Fleet.from_workers(f"worker-{number}" for number in range(1, workers + 1))
     numbers = range(workers)
@@ -192,7 +194,7 @@ def _refuse_shared_hosts(old: Fleet, new: Fleet) -> None:
     for host, sharing in new.shared_hosts().items():
         if not {*sharing} <= {*before.get(host, ())}:
             raise InvalidValue(
-                f"workers {', '.join(sharing)} are on {host}: they would fail together; give each its own machine, or "
+                f"workers {', '.join(sharing)} are on {host}: they would fail together; give each its own host, or "
                 "use --allow-shared-hosts"
             )
 
@@ -250,7 +252,8 @@ def _match_twins(fleet: Fleet, workers: Fleet) -> Sequence[str]:
             raise InvalidValue(f"--double: no new worker in {' / '.join(slot.group) or 'the file'} for {slot.worker}")
         found.append(left[slot.group].pop(0))
     if any(left.values()):
-        raise InvalidValue(f"--double: {sum(map(len, left.values()))} workers too many: expected one for each worker")
+        extra = format_count(sum(map(len, left.values())), "worker")
+        raise InvalidValue(f"--double: {extra} too many: expected one for each worker")
     return found
 
 

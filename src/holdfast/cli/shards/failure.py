@@ -8,6 +8,7 @@ import msgspec
 from cyclopts import Parameter
 
 from holdfast._errors import InvalidValue, NotFound
+from holdfast._names import format_count
 from holdfast.cli.output import NO_PICTURE, Json, PictureOptions, describe_input, print_json, print_rows, print_table
 from holdfast.cli.shards.inputs import parse_name, read_assignments, read_fleet
 from holdfast.cli.shards.store import DEFAULT_STORE, ShardStoreOptions, decode_name, show_progress
@@ -174,7 +175,7 @@ def _find_row(names: Sequence[bytes], tenant: str) -> int:
     try:
         return names.index(parse_name(tenant))
     except ValueError as error:
-        raise NotFound(f"there is no tenant {tenant} among the {len(names)} tenants") from error
+        raise NotFound(f"there is no tenant {tenant} among {format_count(len(names), 'tenant')}") from error
 
 
 def _build_json(found: "Report", loaded: _LoadedTable) -> dict[str, Any]:
@@ -204,7 +205,7 @@ def _describe_report(found: "Report", names: Sequence[bytes], *, is_stored: bool
     else:
         yield "shards", f"{found.shards_used:,} different"
     if found.already_down:
-        yield "tenants without a worker", f"{found.already_down:,}: all of theirs are drained"
+        yield "tenants already down", f"{found.already_down:,}: all of their workers are drained"
     yield "most workers two tenants share", str(found.overlaps.max_shared)
     if found.promised_overlap is not None:
         yield f"pairs that share more than {found.promised_overlap}", f"{found.pairs_above_promise:,}"
@@ -222,12 +223,12 @@ def _describe_report(found: "Report", names: Sequence[bytes], *, is_stored: bool
     if found.overlaps_by_host is not None:
         yield (
             "hosts with several workers",
-            f"{len(found.shared_hosts)}: tenants share up to {found.overlaps_by_host.max_shared} hosts",
+            f"{len(found.shared_hosts)}: tenants share up to {format_count(found.overlaps_by_host.max_shared, 'host')}",
         )
 
 
 def _format_worst_cases(fully: "WorstCase", partly: "WorstCase", names: Sequence[bytes]) -> str:
-    return f"takes down {_format_worst_case(fully, names)}, partly hits {_format_worst_case(partly, names)}"
+    return f"fully hits {_format_worst_case(fully, names)}, partly hits {_format_worst_case(partly, names)}"
 
 
 def _format_worst_case(peak: "WorstCase", names: Sequence[bytes]) -> str:
@@ -238,12 +239,12 @@ def _format_worst_case(peak: "WorstCase", names: Sequence[bytes]) -> str:
 
 
 def _format_others(count: int) -> str:
-    return f"{count:,} other{'' if count == 1 else 's'}"
+    return format_count(count, "other")
 
 
 def _describe_blast_radius(found: "BlastRadius") -> Iterator[tuple[str, str]]:
     yield "workers out", f"{len(found.workers_out)} ({found.capacity_lost:.2%} of the fleet)"
-    yield "tenants down", f"{_format_others(found.fully_hit)} ({found.fully_hit_share:.3%})"
+    yield "tenants fully hit", f"{_format_others(found.fully_hit)} ({found.fully_hit_share:.3%})"
     yield "tenants partly hit", f"{_format_others(found.partly_hit)} ({found.partly_hit_share:.3%})"
     if found.already_down:
         yield "tenants already down", f"{_format_others(found.already_down)}: all of their workers are drained"
@@ -251,4 +252,4 @@ def _describe_blast_radius(found: "BlastRadius") -> Iterator[tuple[str, str]]:
     for lost, count in enumerate(found.tenants_by_workers_lost):
         if lost and count:
             yield f"  lost {lost}", f"{count:,}"
-    yield "max load increase", f"{found.max_load_increase:.1%}, of a remaining worker"
+    yield "max load increase", f"{found.max_load_increase:.1%} on a remaining worker"

@@ -45,7 +45,7 @@ def _describe_layout(layout: Layout) -> Iterator[tuple[str, str]]:
     yield "attackers survived", f"{facts['attackers_survived']}, if each takes down all its workers"
     yield "capacity lost to an attacker", f"{facts['capacity_lost']:.2%} of the fleet"
     if layout.empty_slots:
-        yield "slots without a worker", f"{len(layout.empty_slots)}: a tenant with such a slot has one worker less"
+        yield "slots without a worker", f"{len(layout.empty_slots)}: a tenant with such a slot has one worker fewer"
 
 
 def show_change(change: LayoutChange, version: int, *, is_applied: bool, as_json: bool) -> None:
@@ -75,11 +75,9 @@ def show_change(change: LayoutChange, version: int, *, is_applied: bool, as_json
         if count and tenants
     ]
     if plan.degraded:
-        rows.append(
-            ("  short of a worker", f"{plan.degraded:,}, because it is drained or gone, and no other took its slot")
-        )
+        rows.append(("  degraded", f"{plan.degraded:,}: a worker is drained or gone, and no other took its slot"))
     if plan.down:
-        rows.append(("  without a worker", f"{len(plan.down):,}: no worker serves them"))
+        rows.append(("  down", f"{len(plan.down):,}: no worker serves them"))
     print_table(("shards", ""), rows)
     if first:
         print()

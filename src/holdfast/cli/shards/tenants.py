@@ -130,7 +130,7 @@ def suspects(
             }
             for suspect in found
         ],
-        ("tenant", "score", "in minimal set", "failing", "healthy"),
+        ("tenant", "score", "likely", "failing", "healthy"),
         [
             (
                 format_name(suspect.tenant),

@@ -25,7 +25,7 @@ def worker(
         int, Parameter(help="Messages handled at the same time, for each queue in each process.")
     ] = _DEFAULTS.concurrency,
     shutdown_timeout: Annotated[
-        float, Parameter(help="Seconds that handlers have to end when it stops; then messages are released.")
+        float, Parameter(help="Maximum seconds for handlers to finish when it stops; then messages are released.")
     ] = _DEFAULTS.shutdown_timeout,
     zone: Annotated[
         str | None, Parameter(help="The AZ-ID of this host: while it is out, nothing is leased. Overrides agent.zone.")
@@ -54,8 +54,8 @@ def worker(
 ) -> None:
     """Handle the messages of queues, each with its own threads, until it is stopped (Ctrl-C or SIGTERM).
 
-    Then it leases no more, lets handlers end, and releases the rest; a second Ctrl-C ends it immediately. With several
-    processes, those that crash are restarted. Logs go to standard error.
+    Then it leases no more, lets handlers finish, and releases all other messages; a second Ctrl-C ends it immediately.
+    With several processes, those that crash are restarted. Logs go to standard error.
     Example: holdfast worker jobs:mail jobs:reports --processes 4
     """
     from holdfast.cli.worker.work import INTERRUPTED, SignalHandlers, StopRequest, WorkerTask, run_workers

@@ -120,7 +120,7 @@ def run_workers(task: WorkerTask, stop: StopRequest, ready: Callable[[list[str]]
     """Handle messages until `stop` is requested or, with `until_empty`, until no message waits.
 
     `ready` is called with the names of the queues just before the first lease, when their stores are open and metrics
-    are served. Raises HoldfastError if the work cannot begin, or cannot continue because the handlers of a queue hang.
+    are served. Raise HoldfastError if the work cannot begin, or cannot continue because the handlers of a queue hang.
     In the latter case the process ends within `LEAVE_SECONDS`, whatever else runs in it: its parent should restart it.
     """
     loaded = task.load()
@@ -171,8 +171,8 @@ def run_workers(task: WorkerTask, stop: StopRequest, ready: Callable[[list[str]]
     if stuck:
         _leave_later()
         raise HoldfastError(
-            f"all {task.concurrency} handlers of {', '.join(stuck)} hang, and no messages are leased: this process "
-            "exits so that a supervisor can restart it; set timeouts in handlers"
+            f"all handlers of {', '.join(stuck)} hang ({task.concurrency} per queue), and no messages are leased: this "
+            "process exits so that a supervisor can restart it; set timeouts on the calls that handlers make"
         )
 
 

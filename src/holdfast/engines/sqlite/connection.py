@@ -15,7 +15,7 @@ from holdfast.engines.database import Result, Row, Transaction, Value, require_p
 from holdfast.engines.sqlite.errors import translate
 
 MINIMUM_VERSION = (3, 51, 3)
-"""Earlier versions can damage a WAL database when two processes write and checkpoint concurrently:
+"""Oldest SQLite version that works. Earlier ones can damage a WAL database that two processes write and checkpoint:
 https://sqlite.org/wal.html#walresetbug"""
 
 _PRAGMAS = (

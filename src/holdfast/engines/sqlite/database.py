@@ -87,7 +87,7 @@ class SqliteDatabase:
         self._require_usable()
         target = Path(target)
         if target.exists():
-            raise Conflict(f"{target} exists already: a backup does not overwrite files; name a new file")
+            raise Conflict(f"{target} exists already: a backup does not overwrite files")
         partial = target.with_name(target.name + ".partial")
         partial.unlink(missing_ok=True)
         source = connect(self.path, self._timeout, is_reader=True)

@@ -71,10 +71,11 @@ class SampledDistribution:
 class EmfExporter(Exporter):
     """An exporter that writes a line for each measured combination of labels, every `interval` seconds.
 
-    `to` is a stream, or a function that is called with each line. Dimensions are the labels. The first measurement
-    after `interval` seconds writes the lines, in its own thread; `flush` and `close` write the rest, for example at the
-    end of a Lambda invocation. Lines that cannot be written are dropped, and counted in `dropped_lines`. Thread-safe; a
-    forked child starts with empty counters. By name it is `emf` or `emf:NAMESPACE`, which writes to standard output.
+    `to` is a stream, or a function that is called with each line. Dimensions are the labels. Lines are written by the
+    thread that records the first measurement after `interval` seconds: without measurements, nothing is written until
+    `flush` or `close`, for example at the end of a Lambda invocation. Lines that cannot be written are dropped, and
+    counted in `dropped_lines`. Thread-safe; a forked child starts with empty counters. By name it is `emf` or
+    `emf:NAMESPACE`, which writes to standard output.
     """
 
     uses_attributes: ClassVar[bool] = False
@@ -93,7 +94,7 @@ class EmfExporter(Exporter):
                 f"namespace {namespace!r}: expected 1 to 255 letters, digits and ._-/#: that do not begin with AWS/"
             )
         if not 0 < interval < math.inf:
-            raise InvalidValue(f"every is {interval}: expected seconds, more than 0")
+            raise InvalidValue(f"interval is {interval}: expected seconds, more than 0")
         self._write = to if callable(to) else _writer(to)
         self._namespace = namespace
         self._interval = interval

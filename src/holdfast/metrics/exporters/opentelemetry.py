@@ -93,7 +93,7 @@ class OpenTelemetryExporter(Exporter):
     def keep_only(
         self, instruments: Collection[Instrument], labels: tuple[str, ...], breakdowns: Collection[str]
     ) -> None:
-        """Set gauges of other values to 0: OpenTelemetry would repeat their last values."""
+        """Set the gauges of all other breakdowns to 0, because OpenTelemetry cannot remove them."""
         with self._lock:
             known = [series for instrument in instruments for series in self._gauges.get((instrument, labels), ())]
         for series in known:

@@ -1,6 +1,6 @@
 """Decide whether a tenant's messages are accepted, and whether they go to shared lanes or are spilled. Pure.
 
-Three checks, in this order: whether the tenant's backlog is so large that messages are refused
+Three checks, in this order: whether the tenant has so many messages waiting that more are refused
 (`compute_allowed_rate`), whether the tenant exceeds its `max_rate`, and whether messages are spilled (`rate`,
 `spill_above`). Only accepted messages count against the limits.
 
@@ -27,7 +27,7 @@ BURST_SECONDS = 1.0
 MAX_WAIT = 60.0
 """Maximum `retry_after` in seconds, however distant the limit."""
 FULL_WAIT = 5.0
-"""`retry_after` in seconds if the backlog is full: it is not known when messages will be handled."""
+"""`retry_after` in seconds at `max_waiting`: it is not known when messages will be handled."""
 _UNLIMITED = 1 << 62
 
 
@@ -35,9 +35,9 @@ class TenantState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """The counters and buckets of a tenant in a queue. `*_full_at` is when a bucket is full again: see `bucket.py`."""
 
     ready: int = 0
-    """Messages that can be handled now, spilled ones included."""
+    """Messages that can be handled now, spilled ones included. `Totals.ready` does not include them."""
     spilled: int = 0
-    """Spilled messages among them."""
+    """Those of the ready messages that are spilled."""
     leased: int = 0
     """Messages leased to workers."""
     delayed: int = 0
@@ -50,14 +50,15 @@ class TenantState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     wait for its whole backlog."""
     run_full_at: float = 0.0
     lease_full_at: float = 0.0
-    """The bucket of `rate` again, counted when messages are leased."""
+    """A second bucket with the size of `rate`. It is charged when messages are leased, `rate_full_at` when they are
+    sent."""
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """The decision on several messages of one tenant: first `live` ones, then `spilled`, delayed and `refused` ones."""
+    """The decision on several messages of one tenant, in this order: not spilled, spilled, delayed, refused."""
 
     live: int
-    """Messages that go to shared lanes or to the tenant's own lane."""
+    """Messages that are not spilled: they go to shared lanes or to the tenant's own lane."""
     is_own: bool
     """Whether the live messages go to the tenant's own lane, where they delay no other tenant."""
     spilled: int
@@ -155,14 +156,14 @@ def is_unlimited(limits: Limits) -> bool:
 
 
 def get_room(policy: QueuePolicy, limits: Limits) -> int:
-    """Return the number of messages of a tenant, due or not, up to which the waiting ones do not limit one more."""
+    """Return how many messages a tenant may have, due or not, without backpressure or spilling for the next one."""
     backlog_limit = get_max_backlog(policy, limits)
     pressed = _UNLIMITED if backlog_limit is None else math.ceil(backlog_limit * PRESSURE_STARTS_AT) - 1
     return min(pressed, _UNLIMITED if policy.spill_above is None else policy.spill_above - 1)
 
 
 def _explain_refusal(policy: QueuePolicy, limits: Limits, state: TenantState, waiting: int, now: float) -> _Refusal:
-    """Return which limit refuses one more message, and for how many seconds; of two limits, the longer one."""
+    """Return the limit that refuses the next message, and for how many seconds. Of two limits, return the longer."""
     backlog_limit, hard = get_max_backlog(policy, limits), limits.bucket("max_rate")
     for_backlog = for_rate = 0.0
     steady = compute_allowed_rate(waiting, backlog_limit, policy.backpressure_rate)

@@ -1,6 +1,7 @@
-"""Decide about a message that failed or whose worker crashed: another attempt, or the dead letters. Pure."""
+"""Decide what happens to a message that failed, or whose worker crashed: retry it, or bury it. Pure."""
 
 from holdfast._backoff import Backoff, Chance
+from holdfast._names import format_count
 from holdfast.queue.message import Bury, Drop, RetryLater
 
 DEFAULT_BACKOFF = Backoff(base=1.0, cap=900.0)
@@ -12,7 +13,7 @@ MAX_REDELIVERY_DELAY = 900.0
 def decide_after_failure(
     attempt: int, max_attempts: int, reason: str, detail: str, *, backoff: Backoff = DEFAULT_BACKOFF, chance: Chance
 ) -> RetryLater | Bury:
-    """Decide about a message after attempt number `attempt` failed: retry it, or bury it after the last attempt."""
+    """Decide what happens to a message whose attempt number `attempt` failed: retry it, or bury it after the last."""
     if attempt >= max_attempts:
         return Bury(reason, detail)
     return RetryLater(backoff.delay(attempt, 0.0, chance))
@@ -21,7 +22,7 @@ def decide_after_failure(
 def compute_redelivery_delay(message: int, attempt: int, lease: float) -> float:
     """Return the seconds by which to delay a message whose lease expired, at attempt number `attempt`.
 
-    The first time there is no delay. After that, one of the messages that the worker held may be the one that crashes
+    The first time there is no delay. After that, one of the messages that the worker had may be the one that crashes
     workers, and the others must be separated from it, or they are buried with it. So each is delayed by a pseudorandom
     time that depends on its id, up to the length of a lease, doubling each time.
     """
@@ -36,5 +37,6 @@ def decide_before_attempt(attempt: int, max_attempts: int, expires: float | None
     if expires is not None and expires <= now:
         return Drop()
     if attempt >= max_attempts:
-        return Bury(f"gave up after {attempt} deliveries: the lease expired without settlement", "")
+        deliveries = format_count(attempt, "delivery", "deliveries")
+        return Bury(f"gave up after {deliveries}: the lease expired without settlement", "")
     return None

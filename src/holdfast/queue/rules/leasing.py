@@ -63,26 +63,26 @@ MAX_SKIPPED = 1000
 RUN, BACKLOG_RUN = 8, 32
 """Maximum messages leased from one lane in a row while other lanes wait: of fresh messages, and of backlog messages,
 which have waited so long that a moment more does not matter."""
-FEW, BACKLOG_FEW = 32, 8
-"""Requests for less than twice this number, of fresh and of backlog messages, lease one message from each lane."""
+SMALL_REQUEST, SMALL_BACKLOG_REQUEST = 32, 8
+"""A request for fewer than twice this many messages, fresh or backlog, leases one message from each lane."""
 PERIOD = 1000
 """Leases after which the pattern of shares repeats: shares are counted in thousandths."""
 _LESS_URGENT = tuple(reversed(range(1, PRIORITY_LEVELS)))
 
 
-def _each_at_times(sources: Sequence[Source]) -> tuple[tuple[Source, ...], ...]:
-    """Return orders of the sources: every other one as given, in between each of the later sources first, in turn."""
+def _rotate_first_source(sources: Sequence[Source]) -> tuple[tuple[Source, ...], ...]:
+    """Return search orders that alternate: the given order, then one that begins with a later source, each in turn."""
     return tuple(tuple(dict.fromkeys([*first, *sources])) for later in sources[:0:-1] for first in ([], [later]))
 
 
 # The orders in which each share searches the sources, used in rotation: otherwise an endless backlog of one priority
 # would use up the whole share.
-_FOR_BACKLOG = tuple((*order, *BACKLOG_SPILLED) for order in _each_at_times(BACKLOG))
+_FOR_BACKLOG = tuple((*order, *BACKLOG_SPILLED) for order in _rotate_first_source(BACKLOG))
 _FOR_LESS_URGENT = tuple(
     tuple(dict.fromkeys([age[other] for other in (rank, *_LESS_URGENT) for age in (FRESH, BACKLOG)] + list(IN_ORDER)))
     for rank in _LESS_URGENT
 )
-_FOR_SPILLED = _each_at_times((*FRESH_SPILLED, *BACKLOG_SPILLED))
+_FOR_SPILLED = _rotate_first_source((*FRESH_SPILLED, *BACKLOG_SPILLED))
 _SHARES = (_FOR_BACKLOG, _FOR_LESS_URGENT, _FOR_SPILLED, (IN_ORDER,))
 
 
@@ -130,7 +130,7 @@ def _thousandths(share: float) -> int:
 
 @lru_cache(maxsize=64)
 def _dealt(*shares: int) -> Sequence[Sequence[int]]:
-    """Return for each share, and for the rest, how many of the first n leases of a period belong to it, by n.
+    """Return one list for each share, and one for the rest: entry n says how many of the first n leases belong to it.
 
     Each lease goes to the share whose next lease is due soonest, and to none before its time. So no share is ever a
     whole lease ahead or behind, as in Baruah and others, Proportionate Progress (1996).
@@ -151,8 +151,8 @@ def compute_quota(wanted: int, lanes: int, age: Age = Age.FRESH) -> int:
     If many messages are wanted, lease more from fewer lanes: the other lanes come first in the next request, which is
     soon, and touching a lane costs as much as leasing a few messages.
     """
-    run, few = (RUN, FEW) if age is Age.FRESH else (BACKLOG_RUN, BACKLOG_FEW)
-    return max(1, wanted // lanes, min(run, wanted // few)) if lanes else 0
+    run, small = (RUN, SMALL_REQUEST) if age is Age.FRESH else (BACKLOG_RUN, SMALL_BACKLOG_REQUEST)
+    return max(1, wanted // lanes, min(run, wanted // small)) if lanes else 0
 
 
 NOISY_LEAST = 30
@@ -168,7 +168,7 @@ class Allowance(msgspec.Struct, frozen=True, gc=False):
     """How many messages of one tenant may be leased now."""
 
     shared: int
-    """Maximum from shared lanes. Messages found there beyond it are spilled."""
+    """Maximum from shared lanes. Further messages found there are spilled."""
     total: int
     """Maximum from all lanes."""
     next_check_at: float
@@ -211,6 +211,7 @@ class TenantCounters(msgspec.Struct, frozen=True, gc=False):
     """The ready and leased messages of a tenant."""
 
     ready: int
+    """Spilled messages included."""
     leased: int
 
 
@@ -225,9 +226,9 @@ def compute_caps(tenants: Mapping[str, TenantCounters], in_flight: int, *, are_o
 MAX_LOCAL_WAIT = 0.05
 """Maximum seconds that a prefetched message may wait for a handler. Messages that would wait longer are not fetched."""
 QUICK_LOCAL_WAIT = 0.02
-"""The maximum if fetching takes less than a third of it: later messages need not wait that long."""
+"""The same maximum if a fetch takes less than a third of this value, because then the next messages arrive soon."""
 MAX_PREFETCHED = 1000
-"""Maximum messages held in addition to those being handled: more would not be faster."""
+"""Maximum messages leased in addition to those being handled: more would not be faster."""
 SMOOTHING = 0.3
 """The weight of the latest measurement."""
 
@@ -243,21 +244,21 @@ class Pace(NamedTuple):
     """Seconds that one fetch takes."""
 
 
-def messages_to_hold(concurrency: int, pace: Pace) -> int:
-    """Return how many messages to hold: those being handled, plus twice those handled during one fetch.
+def compute_lease_target(concurrency: int, pace: Pace) -> int:
+    """Return how many messages to have leased: those being handled, plus twice those handled during one fetch.
 
     So the next fetch starts when half of the prefetched ones are left. Limited to those handled in `MAX_LOCAL_WAIT`.
     """
     needed = 2 * concurrency * pace.fetch_seconds / pace.handler_seconds if pace.handler_seconds > 0 else math.inf
-    patience = min(MAX_LOCAL_WAIT, max(QUICK_LOCAL_WAIT, 3 * pace.fetch_seconds))
-    return concurrency + math.floor(min(MAX_PREFETCHED, pace.rate * patience, math.ceil(min(MAX_PREFETCHED, needed))))
+    max_wait = min(MAX_LOCAL_WAIT, max(QUICK_LOCAL_WAIT, 3 * pace.fetch_seconds))
+    return concurrency + math.floor(min(MAX_PREFETCHED, pace.rate * max_wait, math.ceil(min(MAX_PREFETCHED, needed))))
 
 
-def messages_to_request(concurrency: int, pace: Pace, held: int) -> int:
+def messages_to_request(concurrency: int, pace: Pace, leased: int) -> int:
     """Return how many messages to request: 0 unless a handler is idle, or half of the prefetched ones are used up."""
-    target = messages_to_hold(concurrency, pace)
-    is_worth_it = held < concurrency or held <= (concurrency + target) // 2
-    return max(0, target - held) if is_worth_it else 0
+    target = compute_lease_target(concurrency, pace)
+    is_worth_it = leased < concurrency or leased <= (concurrency + target) // 2
+    return max(0, target - leased) if is_worth_it else 0
 
 
 def pace_after_handling(pace: Pace, handled: int, busy: float, elapsed: float) -> Pace:

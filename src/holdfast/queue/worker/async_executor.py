@@ -70,7 +70,7 @@ class AsyncExecutor:
         return self._ended.is_set()
 
     def is_responsive(self) -> bool:
-        """Return whether the loop responds, or something blocks it. Probes it regularly; call in one thread only."""
+        """Return True if the loop responds, False if something blocks it. Probes it at intervals; not thread-safe."""
         now = time.monotonic()
         if self._probed_at is None and now - self._answered_at >= PROBE_INTERVAL_SECONDS:
             self._probed_at = now

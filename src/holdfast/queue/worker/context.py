@@ -35,7 +35,7 @@ class LeasedMessage:
     leased_at: float
     """Monotonic time at which the lease was requested."""
     lease_ends_at: float
-    """Monotonic time at which the lease ends, as far as this worker knows."""
+    """Monotonic time at which the lease expires, as far as this worker knows."""
     current_message: CurrentMessage = field(init=False)
     call: Callable[[], Any] | None = None
     """Runs the handler."""
@@ -93,7 +93,7 @@ class LeasedMessages:
             return [message for message in self._messages if not message.is_decided]
 
     def begin(self, message: LeasedMessage, now: float, interrupt: Callable[[LeasedMessage], None]) -> bool:
-        """Mark a handler as begun. Return False if it must not begin, because it is released or its lease has ended."""
+        """Mark a handler as begun. Return False if it must not begin: it is released, or its lease has expired."""
         with self._lock:
             if message.is_decided or now >= message.lease_ends_at:
                 return False
@@ -134,7 +134,7 @@ class LeasedMessages:
             return [self._finished.popleft() for _ in range(min(max_count, len(self._finished)))]
 
     def put_back(self, finished: Sequence[FinishedMessage]) -> None:
-        """Queue messages again whose settlement failed, except those that had been settled before the failure."""
+        """Put messages whose settlement failed back, except those that had been settled before the failure."""
         with self._lock:
             self._finished.extendleft(one for one in reversed(finished) if one.message in self._messages)
 
@@ -197,12 +197,17 @@ class WorkerContext:
         """The backend. Looked up each time, because a queue that was closed is opened again."""
         return self.find_backend()
 
-    def loop(self, doing: str, step: Callable[[], float], *, max_pause: float = MAX_PAUSE) -> BackgroundLoop:
-        """Return the background loop of one part of the worker. It reports every failed step to the sink."""
+    def loop(
+        self, doing: str, step: Callable[[], float], *, action: str | None = None, max_pause: float = MAX_PAUSE
+    ) -> BackgroundLoop:
+        """Return the background loop of one part of the worker. It reports every failed step to the sink.
+
+        `doing` names the operation in events, `action` describes it in logs.
+        """
         return BackgroundLoop(
             f"holdfast-{self.queue}-{doing}",
             step,
-            action=f"{doing} in queue {self.queue}",
+            action=f"{action or doing} in queue {self.queue}",
             logger=log,
             backoff=Backoff(base=min(MIN_PAUSE, max_pause), cap=max_pause, jitter=Jitter.EQUAL),
             on_failure=lambda error, _: self.events.emit(

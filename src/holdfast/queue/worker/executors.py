@@ -11,6 +11,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from holdfast._errors import LeaseLost
+from holdfast._names import format_count
 from holdfast.queue.message import Ack
 from holdfast.queue.worker.context import FinishedMessage, LeasedMessage, WorkerContext
 
@@ -131,9 +132,9 @@ class ThreadExecutor:
                 if not self._is_short:
                     self._is_short = True
                     log.warning(
-                        "queue %s: %d threads run handlers, and no more can be started: %s",
+                        "queue %s: cannot start more than %s for handlers: %s",
                         self._context.queue,
-                        len(self._threads),
+                        format_count(len(self._threads), "thread"),
                         error,
                     )
                 return error

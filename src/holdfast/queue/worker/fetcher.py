@@ -30,8 +30,8 @@ MEASURE_SECONDS = 0.02
 """Seconds between measurements of how fast messages are handled."""
 SUSPECT_DEATHS = 2
 """Crashes of workers after which a message is quarantined. One may have other reasons."""
-QUARANTINE_PATIENCE = 10.0
-"""Seconds that a quarantined message waits for the other handlers here to end. After that it starts anyway."""
+QUARANTINE_WAIT = 10.0
+"""Seconds that a quarantined message waits for the other handlers of this process to end. Then it starts anyway."""
 
 log = logging.getLogger(__name__)
 
@@ -51,7 +51,7 @@ class Fetcher:
         self._is_out = is_zone_out
         self._quarantine = Quarantine(context, executors)
         # A random position in the cycle of shares, or workers that start together would all lease the same shares.
-        self._leased_before = random.randrange(PERIOD)  # noqa: S311 - not for cryptography
+        self._leased_so_far = random.randrange(PERIOD)  # noqa: S311 - not for cryptography
         self._caps: dict[str, int] = {}
         self._pace = Pace()
         self._measured = _Measurement(context.clock.monotonic(), 0, 0.0)
@@ -83,7 +83,7 @@ class Fetcher:
                     queue=context.queue,
                     count=count,
                     lease=context.lease,
-                    leased_so_far=self._leased_before,
+                    leased_so_far=self._leased_so_far,
                     caps=self._caps,
                 )
             )
@@ -125,7 +125,7 @@ class Fetcher:
 
     def _distribute(self, leased: LeaseResult, began: float) -> None:
         context = self._context
-        self._leased_before += len(leased.deliveries)
+        self._leased_so_far += len(leased.deliveries)
         ends = began + context.lease
         messages = [LeasedMessage(delivery, began, ends) for delivery in leased.deliveries]
         context.leased.add(messages)
@@ -159,7 +159,7 @@ class Fetcher:
 
 
 class Quarantine:
-    """Runs a message that may have crashed workers while this process handles no other, which could be lost with it.
+    """Runs a message that may crash its worker. Meanwhile this process handles no other message, which could be lost.
 
     Of several such messages it keeps one, and releases the others. Used by `Fetcher`, in its thread only.
     """
@@ -192,7 +192,7 @@ class Quarantine:
             return False
         has_company = len(context.leased) > 1
         if not self._has_begun and (
-            not has_company or context.clock.monotonic() - suspect.leased_at >= QUARANTINE_PATIENCE
+            not has_company or context.clock.monotonic() - suspect.leased_at >= QUARANTINE_WAIT
         ):
             self._has_begun = True
             log.warning(

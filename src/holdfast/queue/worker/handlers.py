@@ -10,6 +10,7 @@ import msgspec
 
 from holdfast._clock import Clock
 from holdfast._errors import InvalidValue
+from holdfast._names import format_count
 from holdfast.calls.context import SCOPE
 from holdfast.calls.runtime import PROCESS
 from holdfast.calls.scope import IncomingScope, Scope
@@ -101,12 +102,14 @@ class Handlers:
         name = type(error).__name__
         try:
             disposition = self._decide_disposition(message, error, name)
-        except BaseException:  # a message without a disposition would be held for ever
+        except BaseException:  # a message without a disposition would stay leased forever
             log.exception(
-                "message %d of %s: its handler raised %s, which cannot be evaluated; trying again, or burying it",
+                "message %d of %s: its handler raised %s, and deciding on a retry failed; it is retried in %g s, or "
+                "buried if this was its last attempt",
                 message.delivery.id,
                 message.delivery.queue,
                 name,
+                FALLBACK_DELAY,
             )
             is_last = message.delivery.attempt >= self._get_max_attempts(message)
             disposition = Bury(name) if is_last else RetryLater(FALLBACK_DELAY)
@@ -138,7 +141,8 @@ class Handlers:
 def _require_attempt(message: LeasedMessage) -> None:
     attempt, max_attempts = message.delivery.attempt, message.options.max_attempts
     if max_attempts is not None and attempt > max_attempts:
-        raise NoAttemptLeft(f"gave up after {attempt - 1} deliveries: its handler has max_attempts {max_attempts}")
+        deliveries = format_count(attempt - 1, "delivery", "deliveries")
+        raise NoAttemptLeft(f"gave up after {deliveries}: its handler has max_attempts {max_attempts}")
 
 
 def _unpack_call(delivery: Delivery) -> PackedCall | None:

@@ -1,7 +1,7 @@
-"""Settle messages, extend leases, end handlers in time, and sweep the queue.
+"""Settle messages, extend leases, stop handlers in time, and sweep the queue.
 
-`Settler` and `Heartbeat` call the backend, each in its own thread. `Watchdog` works in memory only, because it must end
-a handler in time even if the database does not answer.
+`Settler` and `Heartbeat` call the backend, each in its own thread. `Watchdog` works in memory only, because it must
+stop a handler in time even if the database does not answer.
 """
 
 import logging
@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Sequence
 
 from holdfast._errors import EngineError, OutcomeUnknown
+from holdfast._names import format_count
 from holdfast.queue.events import AttemptEvent, AttemptResult
 from holdfast.queue.message import Ack, Bury, Disposition, Drop, ExtendLease, Release, RetryLater, Settlement
 from holdfast.queue.worker.context import FinishedMessage, LeasedMessage, WorkerContext
@@ -24,8 +25,8 @@ BEATS_PER_LEASE = 3
 """Heartbeats per lease: two may fail."""
 MAX_BEAT_SECONDS = 1.0
 """Maximum seconds between checks for leases to extend."""
-STOP_MARGIN = 6
-"""Fraction of a lease, one sixth, that must be left: then a handler is asked to stop."""
+STOP_MARGIN_DIVISOR = 6
+"""A handler is asked to stop when a sixth of its lease is left."""
 MAX_START_WAIT = 1.0
 """Maximum seconds that a message waits here for its handler to begin: another worker may be quicker."""
 MIN_CHECK_INTERVAL, MAX_CHECK_INTERVAL = 0.02, 0.25
@@ -85,21 +86,23 @@ class Settler:
         self._report(finished, accepted)
 
     def _report(self, finished: Sequence[FinishedMessage], accepted: Sequence[bool]) -> None:
-        lost = [one for one, was_held in zip(finished, accepted, strict=True) if not was_held and not one.is_uncertain]
+        lost = [
+            one for one, was_valid in zip(finished, accepted, strict=True) if not was_valid and not one.is_uncertain
+        ]
         if lost:
             log.warning(
-                "queue %s: %d settlements were rejected because their leases had expired: %s",
+                "queue %s: %s refused because of expired leases: %s",
                 self._context.queue,
-                len(lost),
+                format_count(len(lost), "settlement"),
                 ", ".join(str(one.message.delivery.id) for one in lost[:10]),
             )
         if self._context.events.is_enabled:
             at = self._context.clock.wall()
-            for one, was_held in zip(finished, accepted, strict=True):
+            for one, was_valid in zip(finished, accepted, strict=True):
                 if one.message.started_at is not None or not isinstance(one.disposition, Release):
                     ending = (
                         get_attempt_result(one.disposition)
-                        if was_held or one.is_uncertain
+                        if was_valid or one.is_uncertain
                         else AttemptResult.LEASE_LOST
                     )
                     self._context.events.emit(_event(one.message, at, one.seconds, ending, one.error))
@@ -125,7 +128,9 @@ def get_attempt_result(disposition: Disposition) -> AttemptResult:
 
 
 class Watchdog:
-    """Ends handlers at their timeout, before their lease expires, and `shutdown_timeout` seconds after `is_zone_out`.
+    """Stops handlers: at their timeout, shortly before their lease expires, and if their zone stays out.
+
+    If the zone is out, handlers have `shutdown_timeout` seconds to finish.
 
     Also releases messages that wait too long for their handlers.
     """
@@ -143,16 +148,16 @@ class Watchdog:
         self._shutdown_timeout = shutdown_timeout
         self._out_since: float | None = None
         self._was_stuck = False
-        self.loop = context.loop("watch", self.step)
+        self.loop = context.loop("watch", self.step, action="stop handlers that take too long")
 
     def step(self) -> float:
-        """End handlers whose time is over. Return the seconds until the next check."""
+        """Stop handlers whose time is over. Return the seconds until the next check."""
         context = self._context
         now = context.clock.monotonic()
         is_stuck = self._check_stuck()
         for message in context.leased.list_undecided():
             timeout, started = message.options.timeout, message.started_at
-            if message.lease_ends_at - now <= context.lease / STOP_MARGIN:
+            if message.lease_ends_at - now <= context.lease / STOP_MARGIN_DIVISOR:
                 # Too late to settle it safely. Stop now, so that two workers do not handle it at the same time.
                 self.abandon(message, "its lease could not be extended")
             elif started is not None and timeout is not None and now - started >= timeout:
@@ -162,7 +167,9 @@ class Watchdog:
                 self._end(message, FinishedMessage(message, Release()), "it waited too long for its handler to begin")
         self._check_zone(now)
         interval = min(
-            MAX_CHECK_INTERVAL, context.lease / STOP_MARGIN / 2, context.handlers.min_timeout / CHECKS_PER_TIMEOUT
+            MAX_CHECK_INTERVAL,
+            context.lease / STOP_MARGIN_DIVISOR / 2,
+            context.handlers.min_timeout / CHECKS_PER_TIMEOUT,
         )
         return max(MIN_CHECK_INTERVAL, interval)
 
@@ -176,7 +183,7 @@ class Watchdog:
                 self._end(message, FinishedMessage(message, Release(), now - message.started_at), why)
 
     def abandon(self, message: LeasedMessage, why: str) -> None:
-        """Drop a message whose lease is lost, or may be, and end its handler: it cannot be settled any more."""
+        """Forget a message whose lease is lost, or may be, and stop its handler: it cannot be settled any more."""
         context = self._context
         if not context.leased.forget(message):
             return
@@ -192,15 +199,15 @@ class Watchdog:
     def _interrupt(self, message: LeasedMessage, why: str) -> None:
         message.current_message.end(why)
         if message.interrupt is not None:
-            log.warning("message %d of %s: ending its handler: %s", message.delivery.id, self._context.queue, why)
+            log.warning("message %d of %s: stopping its handler: %s", message.delivery.id, self._context.queue, why)
             message.interrupt(message)
 
     def _check_stuck(self) -> bool:
         is_stuck = self._executors.is_stuck
         if is_stuck and not self._was_stuck:
             log.error(
-                "queue %s: so many handlers hang after they were ended that no more can start: no messages are leased "
-                "until some return. Set timeouts in the handlers; restart the process to end them",
+                "queue %s: handlers have not returned after they were told to stop, so no more can start and no "
+                "messages are leased. Restart the process; set timeouts on the calls that handlers make",
                 self._context.queue,
             )
         elif self._was_stuck and not is_stuck:
@@ -225,10 +232,10 @@ class Heartbeat:
         self._context = context
         self._watchdog = watchdog
         self._interval = min(MAX_BEAT_SECONDS, context.lease / BEATS_PER_LEASE / 2)
-        self.loop = context.loop("keep leases", self.step, max_pause=self._interval)
+        self.loop = context.loop("keep leases", self.step, action="extend leases", max_pause=self._interval)
 
     def step(self) -> float:
-        """Extend leases of which a third is over. Return the seconds until the next check."""
+        """Extend leases of which a third has passed. Return the seconds until the next check."""
         context = self._context
         now = context.clock.monotonic()
         due = [
@@ -241,8 +248,8 @@ class Heartbeat:
         accepted = context.backend.settle(
             [Settlement(message.delivery.receipt, ExtendLease(context.lease)) for message in due]
         )
-        for message, is_held in zip(due, accepted, strict=True):
-            if is_held:
+        for message, is_still_leased in zip(due, accepted, strict=True):
+            if is_still_leased:
                 message.lease_ends_at = now + context.lease
             else:  # or it was settled meanwhile: then `abandon` does nothing
                 self._watchdog.abandon(message, "another worker has it")
@@ -250,7 +257,7 @@ class Heartbeat:
 
 
 class Sweeper:
-    """Sweeps the queue about once a minute. Nothing depends on it: leases also make due messages ready."""
+    """Sweeps the queue about once a minute. Nothing depends on it: lease requests also make due messages ready."""
 
     def __init__(self, context: WorkerContext) -> None:
         self._context = context

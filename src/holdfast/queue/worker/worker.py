@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import InvalidValue
 from holdfast._forks import register_after_fork
+from holdfast._names import format_count
 from holdfast._types import Sink, Zone, ZoneView
 from holdfast.queue.events import QueueEvent
 from holdfast.queue.queue import Queue
@@ -41,7 +42,8 @@ class WorkerOptions:
     concurrency: int = 8
     """Messages handled at the same time: threads for synchronous handlers, tasks for asynchronous ones."""
     shutdown_timeout: float = 20.0
-    """Seconds that handlers have to end when the worker stops. Orchestrators kill after 30."""
+    """Maximum seconds for running handlers to finish after the worker is told to stop, or its zone goes out. Below 30,
+    after which orchestrators kill a process."""
     zone: Zone | None = None
     """The zone of the worker. While it is out, the worker leases nothing and releases its messages."""
     workload: str | None = None
@@ -85,23 +87,25 @@ class Worker:
 
     @property
     def in_flight(self) -> int:
+        """Number of messages leased to this worker, running or waiting for a handler."""
         run = self._current_run
         return 0 if run is None else len(run.context.leased)
 
     @property
     def is_idle(self) -> bool:
-        """Whether the worker holds no message, and is not leasing any."""
+        """Whether the worker has no leased message, and is not leasing any."""
         run = self._current_run
         return run is None or not (run.fetcher.is_leasing or len(run.context.leased))
 
     @property
     def is_zone_out(self) -> bool:
+        """Whether the zone of this worker is out, so that it leases no messages."""
         zone = self.options.zone
         return self._zones is not None and zone is not None and zone in self._zones.zones_out(self.options.workload)
 
     @property
     def is_stuck(self) -> bool:
-        """Whether so many handlers hang after they were ended that no more can start, and no messages are leased.
+        """Whether no more messages are leased, because too many handlers did not return when they were told to stop.
 
         If this lasts, restart the process: a hanging thread cannot be ended otherwise.
         """
@@ -249,19 +253,21 @@ class WorkerRun:
                 loop.stop(RETURN_SECONDS)
 
     def _finish(self) -> None:
-        held, clock = self.context.leased, self.context.clock
+        leased, clock = self.context.leased, self.context.clock
         until = clock.monotonic() + self._shutdown_timeout
         self.fetcher.is_stopping = True
         # Release messages that have not begun immediately, and those of a lease in progress when it has returned.
         self.watchdog.release("the worker stops", include_started=False)
         self.fetcher.loop.stop(SETTLE_SECONDS)
         self.watchdog.release("the worker stops", include_started=False)
-        if not held.wait_until_empty(max(0.0, until - clock.monotonic())):
+        if not leased.wait_until_empty(max(0.0, until - clock.monotonic())):
             self.watchdog.release("the worker stops, and its shutdown timeout is over", include_started=True)
         self.executors.stop()
         if not self.executors.join(RETURN_SECONDS):
             log.warning("queue %s: some handlers have not returned; they end with the process", self.context.queue)
-        if not held.wait_until_empty(SETTLE_SECONDS):
+        if not leased.wait_until_empty(SETTLE_SECONDS):
             log.warning(
-                "queue %s: %d messages could not be settled, and will be delivered again", self.context.queue, len(held)
+                "queue %s: %s could not be settled, and will be delivered again",
+                self.context.queue,
+                format_count(len(leased), "message"),
             )

@@ -45,14 +45,17 @@ class Design(Protocol):
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """All shards in classes. Filling one class after the other loads all workers equally."""
+        """All shards, in consecutive ranges of classes. Filling one class after the other loads all workers equally."""
 
     def shard(self, number: int) -> tuple[int, ...]:
         """Return the workers of a shard, all different, in constant time. Raise InvalidValue past the capacity."""
 
 
 class Disjoint:
-    """Plain shards: one of `start << doublings` workers of each group. Worker w of group g is g * per_group + w."""
+    """Shards that share no worker. Each has one worker of every group, and a group has `start << doublings` workers.
+
+    Worker w of group g is g * per_group + w.
+    """
 
     overlap = 0
 

@@ -20,7 +20,10 @@ MAX_DOUBLED_GROUPS = 12
 
 
 class Parity:
-    """Shards of one of `start << doublings` workers of each group. Worker w of group g is g * per_group + w."""
+    """Shards with one worker of every group, of which any two share at most size - 2.
+
+    A group has `start << doublings` workers. Worker w of group g is g * per_group + w.
+    """
 
     def __init__(self, groups: int, start: int, doublings: int = 0) -> None:
         if groups < 2 or start < 1 or not 0 <= doublings <= 32:
@@ -67,7 +70,7 @@ class Parity:
         return tuple(map(add, found, self._halves(number))) if self.doublings else found
 
     def shard_in_class(self, index: int, move: int) -> tuple[int, ...]:
-        """Return the shard at position `move` of a class, before doublings: each group advances `move` of its steps."""
+        """Return shard number `move` of a class, before doublings. Each group advances by `move` of its steps."""
         start, total = self.start, 0
         workers = [move]
         for first, step in self._middle:

@@ -20,10 +20,11 @@ from holdfast.shards.field import get_field
 
 
 class Polynomials:
-    """Shards of one worker of each group in a window, out of `groups` groups. Worker w of group g is g * per_group + w.
+    """Shards with one worker of each group in a window, of which any two share at most `overlap`.
 
-    `per_group` is a prime power and not below `groups`, because a field has no more points. `rounds` has the windows of
-    each round; the default is a single window with all groups.
+    A window is a subset of the `groups` groups. Worker w of group g is g * per_group + w. `per_group` is a prime power
+    and not below `groups`, because a field has no more points. `rounds` has the windows of each round; the default is a
+    single window with all groups.
     """
 
     products: Sequence[Sequence[tuple[int, ...]]]

@@ -21,7 +21,7 @@ MAX_BITS = 20
 
 
 class Quadruples:
-    """All quadruples of 2^bits workers, doubled from 2^start_bits."""
+    """Shards of four of 2^bits workers, of which any two share at most two. Doubled from 2^start_bits workers."""
 
     planes_before: Sequence[int]
     """Number of planes through 0 before those of each pair of pivots."""
@@ -67,7 +67,7 @@ class Quadruples:
         return self.shard_in_class(*divmod(number, 1 << (self.start_bits - 2)))
 
     def shard_in_class(self, index: int, w: int) -> tuple[int, int, int, int]:
-        """Return the shard at position `w` of a class: its plane, moved."""
+        """Return shard number `w` of a class: the plane of the class, moved by `w`."""
         pair = bisect_right(self.planes_before, index) - 1
         high, low = self.pivots[pair]
         rest = index - self.planes_before[pair]

@@ -66,7 +66,7 @@ def summarize_overlaps(distinct: DistinctShards, found: OverlapCounts) -> Overla
 
 
 def find_worst_neighbours(table: npt.ArrayLike | AssignmentTable, limit: int = 10) -> list[NeighbourPair]:
-    """Return up to `limit` pairs of tenants that share most: those that share more first, then by ascending rows.
+    """Return up to `limit` pairs of tenants, those that share the most workers first, then in the order of rows.
 
     Pairs that share no worker are left out.
     """

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast._errors import InvalidValue
+from holdfast._names import format_count
 from holdfast.shards.fleet import Fleet
 from holdfast.shards.report.blast_radius import find_failing_slots
 from holdfast.shards.report.overlap import Overlaps
@@ -63,7 +64,8 @@ def draw_matrix(
     """
     checked = AssignmentTable.check(table, len(fleet))
     if names is not None and len(names) != len(checked):
-        raise InvalidValue(f"{len(names)} names for {len(checked)} tenants: expected one for each")
+        given = f"{format_count(len(names), 'name')} for {format_count(len(checked), 'tenant')}"
+        raise InvalidValue(f"{given}: expected one for each")
     out = find_failing_slots(fleet, checked, tenants, workers, zones)
     serving = np.array([not slot.is_drained for slot in fleet.slots], dtype=bool)
     shown = _choose_rows(checked, tenants, np.append(out | ~serving, False))
@@ -79,7 +81,7 @@ def draw_matrix(
     height = head + len(rows) * _LINE + 50
     down = [row.name for row in rows if not row.serving(fleet, out)]
     counted = f"{len(rows)} of {len(checked)} tenants, {len(columns)} of {len(fleet)} workers"
-    description = f"{counted}. {int(out.sum())} workers are out. Tenants down: {', '.join(down) or 'none'}."
+    description = f"{counted}. Workers out: {int(out.sum())}. Tenants down: {', '.join(down) or 'none'}."
     parts = [
         *_open_svg(after.right, height, "Which tenant has which worker, before and after a failure", description),
         f'<text class="faint" x="{_NAMES}" y="{height - 26}">■ has this worker; {sign} has it, and it is out</text>',
@@ -98,7 +100,8 @@ def draw_histogram(overlaps: Overlaps) -> str:
     scale = longest / max(1.0, _bar_length(max(overlaps.pairs_by_shared_workers)))
     height = 64 + len(overlaps.pairs_by_shared_workers) * 24 + 12
     description = "; ".join(
-        f"{_format_workers(shared)}: {pairs:,} pairs" for shared, pairs in enumerate(overlaps.pairs_by_shared_workers)
+        f"{format_count(shared, 'worker')}: {format_count(pairs, 'pair')}"
+        for shared, pairs in enumerate(overlaps.pairs_by_shared_workers)
     )
     parts = _open_svg(left + longest + 190, height, "Pairs of tenants by how many workers they share", description)
     parts.append(f'<text class="head" x="{left}" y="22">Pairs of tenants by how many workers they share</text>')
@@ -106,7 +109,7 @@ def draw_histogram(overlaps: Overlaps) -> str:
     for shared, pairs in enumerate(overlaps.pairs_by_shared_workers):
         top = 56 + shared * 24
         wide = _bar_length(pairs) * scale
-        parts.append(f'<text x="{left - 8}" y="{top + 14}" text-anchor="end">{_format_workers(shared)}</text>')
+        parts.append(f'<text x="{left - 8}" y="{top + 14}" text-anchor="end">{format_count(shared, "worker")}</text>')
         if pairs:
             parts.append(f'<rect class="bar" x="{left}" y="{top}" width="{wide:.1f}" height="18"/>')
         parts.append(f'<text x="{left + wide + 6:.1f}" y="{top + 14}">{pairs:,}</text>')
@@ -116,10 +119,6 @@ def draw_histogram(overlaps: Overlaps) -> str:
 def _bar_length(pairs: int) -> float:
     """Return the length of a bar: 1 for a single pair, and 1 more for ten times as many."""
     return 1 + math.log10(pairs) if pairs else 0.0
-
-
-def _format_workers(shared: int) -> str:
-    return f"{shared} worker" if shared == 1 else f"{shared} workers"
 
 
 def _open_svg(width: float, height: float, title: str, description: str) -> list[str]:

@@ -79,7 +79,7 @@ class _NewestLayout(NamedTuple):
 
 
 class SqlShardStore:
-    """The store of one registry in a database, which may have several. See `holdfast.shards.ShardStore`."""
+    """The numbers and layouts of one registry; a database can have several. See `holdfast.shards.ShardStore`."""
 
     def __init__(self, database: Database, registry: str) -> None:
         self._database = database

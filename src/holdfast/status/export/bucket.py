@@ -26,7 +26,7 @@ class BucketOptions:
 
 
 def build_bucket_template(options: BucketOptions) -> Template:
-    """Return a bucket whose objects `*.txt` are public by name, because Route 53's health checks cannot sign requests.
+    """Return the template of a bucket with public objects `*.txt`: Route 53's health checks cannot sign requests.
 
     Listing is not public, so S3 answers 403 for an object that does not exist. An inverted check counts that as
     healthy, and also an outage of S3 or a deleted policy: none of these evacuates a zone. But a bucket that became

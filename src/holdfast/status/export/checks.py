@@ -135,7 +135,7 @@ class RoutingControlCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExistingHealthCheck:
-    """The use of existing health checks, perhaps of another account: Route 53 needs only their ids."""
+    """Health checks that exist already, perhaps in another account: Route 53 needs only their ids."""
 
     ids: Mapping[Zone, str]
 
@@ -155,7 +155,7 @@ class HealthCheck(NamedTuple):
 
 
 def build_health_check(check: Check, zone: Zone) -> HealthCheck:
-    """Return the health check of one zone. Raises InvalidValue if `check` has none for it."""
+    """Return the health check of one zone. Raise InvalidValue if `check` has none for it."""
     match check:
         case EndpointCheck(endpoints=endpoints):
             path = "/".join(word for word in ("/status", zone, check.workload) if word is not None)
@@ -178,7 +178,10 @@ def build_health_check(check: Check, zone: Zone) -> HealthCheck:
 
 
 def compute_health_threshold(sources: int, quorum: int | None = None) -> int:
-    """Return how many sources must be healthy, so that `quorum` of them (None: a majority) suffice for out."""
+    """Return how many sources must be healthy for a zone to be in, if `quorum` of them suffice to take it out.
+
+    None means a majority.
+    """
     return sources - (sources // 2 + 1 if quorum is None else quorum) + 1
 
 
@@ -232,7 +235,7 @@ def _parse_endpoint(endpoint: str) -> tuple[str, int, str]:
     before, found, _ = f"{path}/".partition("/status/")
     if found:
         base = f"https://{parts.netloc}{before}"
-        raise InvalidValue(f"endpoint {endpoint!r}: expected the base, such as {base}; /status/... is put after it")
+        raise InvalidValue(f"endpoint {endpoint!r}: expected the base, such as {base}; /status/... is appended to it")
     return parts.hostname or "", port, path
 
 
@@ -251,7 +254,7 @@ def _check_workload(workload: str | None) -> None:
 
 
 def _check_distinct(what: str, values: Mapping[Zone, str], pattern: re.Pattern[str], form: str) -> Mapping[Zone, str]:
-    """Return the values as an immutable mapping. Raises InvalidValue if one does not match `form`, or is repeated."""
+    """Return the values as an immutable mapping. Raise InvalidValue if one does not match `form`, or is repeated."""
     for zone, value in values.items():
         require_match(f"{what} of {zone}", value, pattern, form)
     if len(set(values.values())) < len(values):

@@ -12,7 +12,7 @@ from holdfast.status.export.zones import NamedZone
 def discover_zones(session: AwsSession, wanted: Iterable[str] = ()) -> tuple[NamedZone, ...]:
     """Return the session's availability zones that are `wanted`, or all of them; no Local Zones.
 
-    `wanted` holds AZ-IDs, or pairs like `use1-az1=us-east-1b`. Raises InvalidValue for a zone that the account does not
+    `wanted` holds AZ-IDs, or pairs like `use1-az1=us-east-1b`. Raise InvalidValue for a zone that the account does not
     have, or names differently.
     """
     answer = session.client("ec2").describe_availability_zones()

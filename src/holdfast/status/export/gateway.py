@@ -120,7 +120,7 @@ class GatewayOptions:
 
 
 def build_gateway_template(options: GatewayOptions) -> Template:
-    """Return a status table, and `GET` and `HEAD` of `/status/{az-id}` and `/status/{az-id}/{workload}` that read it.
+    """Return the template of a status table and its API: `/status/{az-id}` and `/status/{az-id}/{workload}`.
 
     Items have the key `use1-az1` for all workloads, `use1-az1/shop` for one, and the attribute Healthy. Responses: 500
     if Healthy is false, 200 if it is true or the item is absent, 503 if that is unknown, 429 above the rate. A zone

@@ -51,9 +51,10 @@ class RecordOptions:
 
 
 def build_record_template(options: RecordOptions) -> Template:
-    """Return weighted alias records, one per zone, each with its health check. Allows no simple record of that name.
+    """Return the template of weighted alias records, one per zone, each with its health check.
 
-    One record set group creates all of them together: created one by one, the first would get all traffic for a while.
+    Route 53 refuses the records while a simple record has the same name. One record set group creates all of them
+    together: created one by one, the first would get all traffic for a while.
     """
     checks = {zone: build_health_check(options.check, zone.id) for zone in options.zones}
     records = [

@@ -42,7 +42,7 @@ class SnsTopic:
 
     @classmethod
     def parse(cls, arn: str) -> Self:
-        """Return the topic named by `arn`. Raises InvalidValue, also for FIFO topics: SNS delivers none to HTTP."""
+        """Return the topic named by `arn`. Raise InvalidValue, also for FIFO topics: SNS delivers none to HTTP."""
         found = _ARN.fullmatch(arn)
         if found is None:
             raise InvalidValue(f"topic {arn[:300]!r}: expected one like arn:aws:sns:us-east-1:123456789012:zones")
@@ -103,7 +103,7 @@ class SnsMessage(msgspec.Struct, frozen=True, kw_only=True, rename="pascal"):
 
 
 def parse_message(body: bytes) -> SnsMessage:
-    """Decode a body that SNS posted. Raises InvalidValue if it is no SNS message; ignores unknown fields."""
+    """Decode a body that SNS posted. Raise InvalidValue if it is no SNS message; ignores unknown fields."""
     if len(body) > MAX_BODY_BYTES:
         raise InvalidValue(f"a body of {len(body)} bytes is no SNS message: expected at most {MAX_BODY_BYTES}")
     try:
@@ -146,7 +146,7 @@ def check_certificate_url(message: SnsMessage, topic: SnsTopic) -> None:
 
 
 def check_subscribe_url(message: SnsMessage, topic: SnsTopic) -> str:
-    """Return the URL that confirms a subscription. Raises NotAllowed unless it is on the host of the topic's SNS."""
+    """Return the URL that confirms a subscription. Raise NotAllowed unless it is on the host of the topic's SNS."""
     prefix = f"https://{topic.host}/"
     url = message.subscribe_url or ""
     if not (url.startswith(prefix) and _QUERY.fullmatch(url.removeprefix(prefix))):

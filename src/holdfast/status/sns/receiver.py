@@ -37,7 +37,7 @@ class SnsPublisher:
         """Publish a status as JSON, and return when SNS has accepted it.
 
         The attributes `zone`, `state` and, if there is one, `workload` are for filter policies. May be repeated, also
-        after OutcomeUnknown: receivers drop statuses that are not newer. Raises SettingsError for an unknown topic.
+        after OutcomeUnknown: receivers drop statuses that are not newer. Raise SettingsError for an unknown topic.
         """
         values = {"zone": status.zone, "state": str(status.state), "workload": status.workload}
         # SNS refuses attributes without a value.
@@ -48,7 +48,7 @@ class SnsPublisher:
 
 
 def open_client(session: AwsSession, topic: SnsTopic) -> Any:
-    """Return the client for a topic. Raises SettingsError if the session's region is not the topic's."""
+    """Return the client for a topic. Raise SettingsError if the session's region is not the topic's."""
     client = session.client("sns")
     if client.meta.region_name != topic.region:
         raise SettingsError(
@@ -137,8 +137,8 @@ class SnsReceiver:
     def receive(self, body: bytes) -> None:
         """Process the body of one POST. Repeated messages and outdated statuses are dropped.
 
-        Raises InvalidValue if the body is no message or contains no status, and NotAllowed if it is not genuine: answer
-        400 or 403, and SNS does not retry. Raises EngineError if the certificate cannot be fetched or the subscription
+        Raise InvalidValue if the body is no message or contains no status, and NotAllowed if it is not genuine: answer
+        400 or 403, and SNS does not retry. Raise EngineError if the certificate cannot be fetched or the subscription
         cannot be confirmed: answer 503, and SNS retries.
         """
         message = rules.parse_message(body)
@@ -220,7 +220,7 @@ class SnsReceiver:
 def subscribe(session: AwsSession, topic_arn: str, endpoint: str) -> str:
     """Have SNS post the topic's messages to `endpoint`, and return the ARN of the subscription. May be repeated.
 
-    A receiver must listen there already: SNS posts the request for confirmation immediately. Raises SettingsError.
+    A receiver must listen there already: SNS posts the request for confirmation immediately. Raise SettingsError.
     """
     topic = SnsTopic.parse(topic_arn)
     try:
@@ -250,7 +250,7 @@ def unsubscribe(session: AwsSession, subscription_arn: str) -> None:
 
 
 def fetch_https(url: str) -> bytes:
-    """GET a small body over HTTPS, without redirects, through the configured proxies. Raises OSError."""
+    """GET a small body over HTTPS, without redirects, through the configured proxies. Raise OSError."""
     try:
         with urllib.request.build_opener(_NoRedirects).open(url, timeout=_FETCH_SECONDS) as answer:
             content: bytes = answer.read(_MAX_FETCH_BYTES)

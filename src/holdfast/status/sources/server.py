@@ -29,8 +29,8 @@ STABLE_STREAM_SECONDS = 10.0
 class ServerSource(PolledSource):
     """A source that follows one server in two threads: one receives pushed changes, the other polls all statuses.
 
-    Only a poll counts as an answer: a stream may look open although it is dead. Both carry revisions, so that neither
-    undoes newer knowledge of the other.
+    Polls and pushed changes count as answers. An open stream alone does not, because it may be dead. Polls and changes
+    carry revisions, so that neither undoes newer knowledge of the other.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class ServerSource(PolledSource):
         chance: Chance = random.random,
     ) -> None:
         self._address = check_address(address)
-        super().__init__(self._address, "holdfast-pull", poll_interval, chance)
+        super().__init__(self._address, "holdfast-poll", poll_interval, chance)
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
         self._chance = chance
         self._following = BackgroundLoop("holdfast-push", self._follow, action="follow a server", logger=logger)
@@ -144,7 +144,7 @@ def build_source(
     token: str | None = None,
     poll_interval: float = POLL_SECONDS,
 ) -> StatusSource:
-    """Return a ServerSource, or an EndpointSource, which never gets the token, for an address with `{zone}`."""
+    """Return a ServerSource or, if the address contains `{zone}`, an EndpointSource. Only servers get the token."""
     if "{zone}" in address:
         return EndpointSource(address, zones, workload=workload, poll_interval=poll_interval)
     return ServerSource(address, token=token, poll_interval=poll_interval)

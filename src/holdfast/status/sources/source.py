@@ -19,7 +19,7 @@ from holdfast._types import StatusStore, Zone, ZoneStatus
 logger = logging.getLogger("holdfast.status")
 
 POLL_SECONDS = 5.0
-"""Seconds between two polls: how long a change stays unknown at most while push is broken."""
+"""Seconds between two polls: the longest time for which a change stays unknown while push is broken."""
 SPREAD = 0.2
 """Share by which each pause varies, up or down, so that processes that start together drift apart."""
 REFRESH_SPREAD_SECONDS = 0.5
@@ -33,7 +33,10 @@ class StatusListener(Protocol):
     """A receiver of the statuses of one source."""
 
     def receive(self, statuses: Iterable[ZoneStatus], at: float, zones: frozenset[Zone] | None = None) -> None:
-        """Receive all statuses of the source, read at its wall time `at`; `zones` are its zones, None means all."""
+        """Receive all statuses of the source. `at` is the source's clock when it read them.
+
+        `zones` are the zones that the source reports on; None means all.
+        """
 
 
 class StatusSource(Protocol):
@@ -84,7 +87,7 @@ class PolledSource(ABC):
 
     @abstractmethod
     def _poll(self) -> None:
-        """Read the statuses and report them. Raises if the source does not answer."""
+        """Read the statuses and report them. Raise if the source does not answer."""
 
     def _step(self) -> float:
         self._poll()

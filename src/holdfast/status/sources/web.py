@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 from holdfast._errors import InvalidValue
 
 TIMEOUT_SECONDS = 2.0
-"""For connecting, and for each read: a source that needs longer counts as unavailable."""
+"""Seconds for connecting, and for each read: a source that needs longer counts as unavailable."""
 STREAM_TIMEOUT_SECONDS = 40.0
-"""A stream counts as dead after this time without a byte: the server sends a keep-alive every 15 s."""
+"""Seconds without a byte after which a stream counts as dead: the server sends a keep-alive every 15 s."""
 MAX_STORE_AGE_SECONDS = 15.0
 """A server that has not read its own store for this long counts as unavailable: it may have missed changes."""
 MAX_RESPONSE_BYTES = 4 << 20
@@ -37,7 +37,7 @@ class StreamEvent(NamedTuple):
 
 
 def check_address(address: str) -> str:
-    """Return the address without a trailing slash. Raises InvalidValue if it is not an HTTP URL."""
+    """Return the address without a trailing slash. Raise InvalidValue if it is not an HTTP URL."""
     try:
         parts = urlsplit(address)
         is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
@@ -56,7 +56,7 @@ def connect(address: str, timeout: float) -> http.client.HTTPConnection:
 
 
 def http_get(address: str, headers: Mapping[str, str], timeout: float = TIMEOUT_SECONDS) -> HttpResponse:
-    """GET the address over a new connection. Raises OSError or HTTPException without a response."""
+    """GET the address over a new connection. Raise OSError or HTTPException without a response."""
     parts = urlsplit(address)
     connection = connect(address, timeout)
     try:
@@ -71,7 +71,7 @@ def http_get(address: str, headers: Mapping[str, str], timeout: float = TIMEOUT_
 def stream_events(
     address: str, headers: Mapping[str, str], on_open: Callable[[socket.socket], None] = lambda _: None
 ) -> Iterator[StreamEvent]:
-    """Yield the events of a stream. Raises OSError or HTTPException.
+    """Yield the events of a stream. Raise OSError or HTTPException.
 
     `on_open` receives the socket: shutting it down from another thread ends the wait for the next event.
     """

@@ -51,6 +51,7 @@ class StatusStoreType:
 STATUS_STORES: Plugins[StatusStoreType] = Plugins(
     "status store", package="holdfast.status.stores", group="holdfast.status_stores"
 )
+"""The registered kinds of status stores, by the name before the colon of an address."""
 
 
 def check_store_address(address: str) -> None:
@@ -68,7 +69,7 @@ def check_store_address(address: str) -> None:
 
 
 def open_store(address: str, resources: StoreResources) -> StatusStore:
-    """Open the store at `address`. Raises InvalidValue for an invalid address."""
+    """Open the store at `address`. Raise InvalidValue for an invalid address."""
     check_store_address(address)
     name, _, rest = address.partition(":")
     return STATUS_STORES.get(name).open(rest, resources)

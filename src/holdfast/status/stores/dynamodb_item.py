@@ -50,7 +50,7 @@ def encode_item(status: ZoneStatus, write_id: str) -> Item:
 
 
 def decode_item(item: Item) -> ZoneStatus:
-    """Return the status in `item`, which may have been written by hand. Raises InvalidValue, naming the attribute."""
+    """Return the status in `item`, which may have been written by hand. Raise InvalidValue, naming the attribute."""
     zone, slash, workload = str(_value(item, KEY, "S", "")).partition("/")
     if slash and not workload:
         raise InvalidValue(f"{KEY} ends with a slash: expected a workload after it")

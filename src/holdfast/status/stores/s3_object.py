@@ -42,7 +42,7 @@ def build_key(prefix: str, zone: Zone, workload: str | None) -> str:
 
 
 def parse_key(prefix: str, key: str) -> tuple[Zone, str | None]:
-    """Return the zone and the workload of `key`. Raises InvalidValue if it is not the key of a status."""
+    """Return the zone and the workload of `key`. Raise InvalidValue if it is not the key of a status."""
     workload, slash, zone = key.removeprefix(prefix).removesuffix(SUFFIX).rpartition("/")
     if slash and not workload:
         raise InvalidValue("nothing before the slash: expected a workload")
@@ -50,7 +50,7 @@ def parse_key(prefix: str, key: str) -> tuple[Zone, str | None]:
 
 
 def encode_content(status: ZoneStatus, write_id: str) -> bytes:
-    """Return the object's content, tagged with `write_id`. Raises InvalidValue above MAX_CONTENT_BYTES."""
+    """Return the object's content, tagged with `write_id`. Raise InvalidValue above MAX_CONTENT_BYTES."""
     state: Literal["out", "draining"] = "draining" if status.state is ZoneState.DRAINING else "out"
     content = ObjectContent(state=state, write=write_id, **{name: getattr(status, name) for name in _PLAIN})
     encoded = msgspec.json.format(msgspec.json.encode(content), indent=2) + b"\n"

@@ -127,5 +127,8 @@ class RecordedEvents(list[CallEvent]):
 
 
 def recorded_events(runtime: Runtime = PROCESS) -> RecordedEvents:
-    """Return a list that records events: of the dependencies with this sink or, in a `with` block, of all of them."""
+    """Return a RecordedEvents. It records the events of dependencies that have it as sink.
+
+    In a `with` block, it records the events of all dependencies.
+    """
     return RecordedEvents(runtime)

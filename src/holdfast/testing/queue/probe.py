@@ -67,13 +67,15 @@ class Probe:
     # Sending
 
     def send(self, *messages: OutgoingMessage) -> Sequence[SentMessage | RefusedMessage]:
+        """Send messages, which may be refused."""
         return self.backend.send(self.queue, messages)
 
     def put(self, tenant: str = "a", count: int = 1, body: bytes = b"x", **options: object) -> list[int]:
-        """Send messages that must be accepted. Return their ids."""
+        """Send `count` equal messages that must be accepted. Return their ids."""
         return [one.id for one in self.send_accepted(*[message(tenant, body, **options)] * count)]
 
     def send_accepted(self, *messages: OutgoingMessage) -> list[SentMessage]:
+        """Send messages. Fail the test if one is refused."""
         results = self.send(*messages)
         assert len(results) == len(messages)
         kept = [one for one in results if isinstance(one, SentMessage)]

@@ -110,10 +110,10 @@ def test_names_of_workers_are_any_text_on_one_line() -> None:
             "worker,zone\na,az1\nb\x1b[31m,az1\n",
             "file, line 3: a worker named 'b\\x1b[31m': expected printable text",
         ),
-        ("worker,zone\na,a\tz\n", "file, line 2: worker a in 'a\\tz': expected printable text"),
+        ("worker,zone\na,a\tz\n", "file, line 2: worker a has the group or host 'a\\tz': expected printable text"),
         (
             '{"worker":"a","host":"h\\u0000"}',
-            "file, line 1: worker a in 'h\\x00': expected printable text",
+            "file, line 1: worker a has the group or host 'h\\x00': expected printable text",
         ),
         ('worker,zone\n"a\nb",az1,c\n', "file, line 2: 3 fields, and the first line has 2"),
         ('worker,"zo\nne"\na,b,c\n', "file, line 3: 3 fields, and the first line has 2"),
@@ -153,7 +153,7 @@ def test_names_of_workers_are_any_text_on_one_line() -> None:
         ('{"worker":null}', "file, line 1: a worker named '': expected printable text"),
         ('{"worker":1}', "file, line 1: 1: expected text as worker"),
         ('{"worker":"a","zone":["az1"]}', "file, line 1: ['az1']: expected text as zone"),
-        ('{"worker":"a","host":""}', "file, line 1: worker a in '': expected printable text"),
+        ('{"worker":"a","host":""}', "file, line 1: worker a has the group or host '': expected printable text"),
         (
             '{"worker":"a","zone":"az1"}\n{"worker":"b"}',
             "file, line 2: this worker has no group and the first one zone",

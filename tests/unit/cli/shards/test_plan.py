@@ -276,8 +276,8 @@ def test_people_see_who_moves_and_how_to_go_on(run: Run) -> None:
     ]
     assert run("shards", "plan", "fleet.csv", "--apply").out.splitlines()[-1] == "applied, version 2"
     ran = run("shards", "plan", write_fleet([*GONE]))
-    assert rows(ran.out)["short of a worker"].startswith(f"{len(moving_tenants)}, because it is drained or gone")
-    assert rows(ran.out)["slots without a worker"].startswith("1: a tenant with such a slot has one worker less")
+    assert rows(ran.out)["degraded"].startswith(f"{len(moving_tenants)}: a worker is drained or gone")
+    assert rows(ran.out)["slots without a worker"].startswith("1: a tenant with such a slot has one worker fewer")
 
 
 def test_nobody_is_left_without_a_worker_unless_that_is_wanted(run: Run, here: Path) -> None:
@@ -288,7 +288,7 @@ def test_nobody_is_left_without_a_worker_unless_that_is_wanted(run: Run, here: P
     short = [tenant for tenant in TENANTS if {*before[tenant]} & {*lost}]
     looked = run("shards", "plan", left, "--json").result
     assert (looked["down"], looked["degraded"], looked["moving"], looked["is_applied"]) == (1, len(short), 0, False)
-    assert rows(run("shards", "plan", left).out)["without a worker"] == "1: no worker serves them"
+    assert rows(run("shards", "plan", left).out)["down"] == "1: no worker serves them"
     ran = run("shards", "plan", left, "--apply", "--moves", "moves.jsonl", "--json")
     told = (
         "1 of 20 tenants would be left without a worker, such as tenant-07: check that the list "
@@ -392,7 +392,7 @@ def test_new_shards_that_are_too_few_for_the_numbers_of_a_few_tenants_are_refuse
     assert run("shards", "remove", *TENANTS[:-1], "--json").result == {"removed": 19}
     ran = run("shards", "plan", "--overlap", "0", "--json")
     assert (ran.code, ran.error["error"]) == (1, "capacity-exhausted")
-    assert ran.error["detail"].startswith("5 shards for 1 tenants, some of which have numbers of 5 or more: ")
+    assert ran.error["detail"].startswith("5 shards for 1 tenant, and a tenant has a number of 5 or more: ")
 
 
 def test_machines_that_are_shared_are_refused_or_noted(run: Run) -> None:
@@ -481,7 +481,7 @@ REFUSED: list[tuple[list[str], str]] = [
     (["fleet.csv", "--workers", "3"], "expected a file of workers or --workers, not both"),
     (["fleet.csv", "--zones", "3"], "--zones is for --workers: in a file, a column says where workers are"),
     (["--workers", "3", "--zones", "4"], "3 workers in 4 zones: expected at least one worker in each zone"),
-    (["--workers", "0"], "0 workers in 1 zones: expected at least one worker in each zone"),
+    (["--workers", "0"], "0 workers in 1 zone: expected at least one worker in each zone"),
     (["--workers", "3", "--zones", "0"], "3 workers in 0 zones: expected at least one worker in each zone"),
     (["--workers", "1000001"], "1000001 workers: expected at most 1,000,000"),
     (["--workers", "1000001", *SIZES], "1000001 workers: expected at most 1,000,000"),

@@ -198,7 +198,7 @@ def test_when_there_are_no_more_shards_nobody_of_the_call_gets_one(run: Run) -> 
     ran = run("shards", "assign", *(f"more-{number}" for number in range(6)), "--json")
     assert (ran.code, ran.error["error"]) == (1, "capacity-exhausted")
     told = (
-        "6 tenants want a shard, and 5 of 25 are left: remove tenants that are gone, or make a design with more "
+        "too few shards for 6 more tenants, 5 of 25 are left: remove tenants that are gone, or make a design with more "
         "shards: allow an overlap of 2, or add workers"
     )
     assert ran.error["detail"] == told
@@ -249,7 +249,7 @@ def test_two_who_fail_at_once_are_found_together(run: Run) -> None:
 def test_people_see_suspects_as_a_table(run: Run) -> None:
     workers = establish(run)["tenant-07"]
     lines = [cells(line) for line in run("shards", "suspects", *workers).out.splitlines()]
-    assert lines[0] == ["tenant", "score", "in minimal set", "failing", "healthy"]
+    assert lines[0] == ["tenant", "score", "likely", "failing", "healthy"]
     assert lines[1] == ["tenant-07", "1.00", "yes", " ".join(sorted(workers))]
     assert len(lines) == 11
 
@@ -281,7 +281,7 @@ def test_spare_workers_that_are_drained_are_not_left(run: Run) -> None:
     assert run("shards", "isolate", "tenant-07", "--workers", "2", "--json").result["spare_left"] == 1
     ran = run("shards", "isolate", "tenant-08", "--workers", "2", "--json")
     assert (ran.code, ran.error["error"]) == (1, "capacity-exhausted")
-    assert ran.error["detail"].startswith("1 spare workers for tenant tenant-08, and 2 are wanted")
+    assert ran.error["detail"].startswith("1 spare worker for tenant tenant-08, and 2 are wanted")
 
 
 WHICH = "expected the names of tenants, or --file with a file of them, not both"

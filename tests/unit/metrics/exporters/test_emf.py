@@ -294,5 +294,5 @@ def test_a_namespace_that_cloudwatch_refuses_is_refused(namespace: str) -> None:
 
 @pytest.mark.parametrize("every", [0.0, -1.0, math.inf, math.nan])
 def test_lines_come_after_some_time(every: float) -> None:
-    with pytest.raises(InvalidValue, match="every is"):
+    with pytest.raises(InvalidValue, match="interval is"):
         EmfExporter(print, namespace="shop", interval=every)

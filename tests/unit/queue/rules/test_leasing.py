@@ -12,10 +12,8 @@ from holdfast.queue.policy import Limits, QueuePolicy
 from holdfast.queue.rules.admission import TenantState
 from holdfast.queue.rules.leasing import (
     BACKLOG,
-    BACKLOG_FEW,
     BACKLOG_RUN,
     BACKLOG_SPILLED,
-    FEW,
     FRESH,
     FRESH_SPILLED,
     IN_ORDER,
@@ -25,6 +23,8 @@ from holdfast.queue.rules.leasing import (
     PERIOD,
     RANKS,
     RUN,
+    SMALL_BACKLOG_REQUEST,
+    SMALL_REQUEST,
     Age,
     Allowance,
     Pace,
@@ -33,8 +33,8 @@ from holdfast.queue.rules.leasing import (
     Turn,
     compute_allowance,
     compute_caps,
+    compute_lease_target,
     compute_quota,
-    messages_to_hold,
     messages_to_request,
     pace_after_fetch,
     pace_after_handling,
@@ -184,7 +184,7 @@ def test_one_priority_needs_few_looks() -> None:
 @given(st.integers(1, 1000), st.integers(0, 600), st.sampled_from(Age))
 def test_each_lane_is_asked_for_its_part(wanted: int, lanes: int, age: Age) -> None:
     each = compute_quota(wanted, lanes, age)
-    run, few = (RUN, FEW) if age is Age.FRESH else (BACKLOG_RUN, BACKLOG_FEW)
+    run, few = (RUN, SMALL_REQUEST) if age is Age.FRESH else (BACKLOG_RUN, SMALL_BACKLOG_REQUEST)
     if not lanes:
         assert each == 0
     else:
@@ -307,12 +307,12 @@ HELD = st.integers(0, 20_000)
 def test_a_worker_never_holds_more_than_its_target(concurrency: int, pace: Pace, held: int) -> None:
     count = messages_to_request(concurrency, pace, held)
     assert count >= 0
-    assert count == 0 or held + count == messages_to_hold(concurrency, pace)
+    assert count == 0 or held + count == compute_lease_target(concurrency, pace)
 
 
 @given(CONCURRENCY, PACE)
 def test_the_target_is_bounded(concurrency: int, pace: Pace) -> None:
-    assert concurrency <= messages_to_hold(concurrency, pace) <= concurrency + MAX_PREFETCHED
+    assert concurrency <= compute_lease_target(concurrency, pace) <= concurrency + MAX_PREFETCHED
 
 
 @given(CONCURRENCY, PACE, HELD)
@@ -325,7 +325,7 @@ def test_it_asks_whenever_a_handler_is_idle(concurrency: int, pace: Pace, held: 
 def test_handlers_do_not_wait_for_messages(concurrency: int, seconds: float, fetch: float) -> None:
     """When all are at work, what is ahead at the latest moment at which it asks lasts until more are there."""
     pace = Pace(concurrency / seconds, seconds, fetch)
-    ahead = messages_to_hold(concurrency, pace) - concurrency
+    ahead = compute_lease_target(concurrency, pace) - concurrency
     left = ahead // 2
     assert messages_to_request(concurrency, pace, concurrency + left) >= (1 if ahead else 0)
     if fetch * concurrency / seconds >= 1 and ahead < MAX_PREFETCHED:
@@ -334,7 +334,7 @@ def test_handlers_do_not_wait_for_messages(concurrency: int, seconds: float, fet
 
 @given(CONCURRENCY, PACE)
 def test_it_does_not_ask_for_every_single_message(concurrency: int, pace: Pace) -> None:
-    ahead = messages_to_hold(concurrency, pace) - concurrency
+    ahead = compute_lease_target(concurrency, pace) - concurrency
     if ahead:
         assert messages_to_request(concurrency, pace, concurrency + ahead) == 0
     if ahead >= 3:
@@ -345,14 +345,14 @@ def test_it_does_not_ask_for_every_single_message(concurrency: int, pace: Pace) 
 def test_slow_jobs_are_not_fetched_ahead(seconds: float) -> None:
     """A message that waits here for a handler waits while another worker may be idle."""
     pace = Pace(8 / seconds, seconds, 0.005)
-    assert messages_to_hold(8, pace) == 8
+    assert compute_lease_target(8, pace) == 8
     assert messages_to_request(8, pace, 8) == 0
     assert messages_to_request(8, pace, 7) == 1
 
 
 @given(CONCURRENCY, PACE)
 def test_what_is_fetched_ahead_does_not_wait_for_long(concurrency: int, pace: Pace) -> None:
-    ahead = messages_to_hold(concurrency, pace) - concurrency
+    ahead = compute_lease_target(concurrency, pace) - concurrency
     if ahead:
         assert ahead / pace.rate <= MAX_LOCAL_WAIT + 1e-9
 
@@ -360,10 +360,10 @@ def test_what_is_fetched_ahead_does_not_wait_for_long(concurrency: int, pace: Pa
 def test_quick_handlers_that_are_at_work_on_something_long_get_nothing_ahead() -> None:
     """What they could do does not count, but what they did."""
     pace = Pace(10_000, 0.0001, 0.005)
-    assert messages_to_hold(8, pace) == 8 + 200
+    assert compute_lease_target(8, pace) == 8 + 200
     for _ in range(40):
         pace = pace_after_handling(pace, 0, 0.0, 0.05)
-    assert messages_to_hold(8, pace) == 8
+    assert compute_lease_target(8, pace) == 8
 
 
 @pytest.mark.parametrize(
@@ -384,7 +384,7 @@ def test_quick_handlers_that_are_at_work_on_something_long_get_nothing_ahead() -
     ],
 )
 def test_the_target_by_example(rate: float, seconds: float, fetch: float, ahead: int) -> None:
-    assert messages_to_hold(8, Pace(rate, seconds, fetch)) == 8 + ahead
+    assert compute_lease_target(8, Pace(rate, seconds, fetch)) == 8 + ahead
 
 
 @given(PACE, st.integers(1, 10**6), st.floats(0, 1e6), st.floats(0.001, 1e3))

@@ -329,7 +329,7 @@ class TestThreadsThatCannotBeStarted:
         assert executor is not None
         assert len(executor._threads) == 1
         assert texts(caplog.records) == [
-            "queue work: 1 threads run handlers, and no more can be started: can't start new thread"
+            "queue work: cannot start more than 1 thread for handlers: can't start new thread"
         ]
         self.left = 3
         bench.send(*[b"x"] * 4)

@@ -177,7 +177,7 @@ def test_workers_that_start_together_do_not_spend_their_turns_on_the_same_shares
     for _ in range(5):
         bench = Bench()
         bench.queue.handle()(lambda _: None)
-        begun.add(bench.run.fetcher._leased_before)
+        begun.add(bench.run.fetcher._leased_so_far)
     assert len(begun) > 1
     assert all(0 <= before < PERIOD for before in begun)
 

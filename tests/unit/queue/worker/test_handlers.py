@@ -359,7 +359,7 @@ class TestEndings:
             bench.clock.advance(1)
         assert bench.sink.endings == ["retried", "buried"]
         assert bench.dead()[0].reason == "Hopeless"
-        assert "its handler raised Hopeless, which cannot be evaluated" in caplog.text
+        assert "its handler raised Hopeless, and deciding on a retry failed" in caplog.text
 
     @pytest.mark.parametrize("is_async", [False, True])
     @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.queue import Delivery
 from holdfast.queue.backend import LeaseRequest
-from holdfast.queue.worker.fetcher import QUARANTINE_PATIENCE, SUSPECT_DEATHS
+from holdfast.queue.worker.fetcher import QUARANTINE_WAIT, SUSPECT_DEATHS
 from holdfast.queue.worker.leases import MAX_START_WAIT
 from tests.unit.queue.worker.bench import Arrivals, Bench, texts
 
@@ -105,7 +105,7 @@ def test_it_does_not_wait_for_ever(bench: Bench, handlers: Handlers) -> None:
     bench.send(b"endless")
     bench.feed()
     assert handlers.began.next() == b"endless"
-    bench.clock.advance(QUARANTINE_PATIENCE)
+    bench.clock.advance(QUARANTINE_WAIT)
     bench.feed()
     assert handlers.began.next() == b"suspect"
     for body in (b"suspect", b"endless"):

@@ -49,7 +49,7 @@ def test_a_handler_is_told_when_its_lease_cannot_be_kept(caplog: pytest.LogCaptu
     assert bench.sink.endings == ["lost"]
     assert bench.sink.handled[0].seconds == pytest.approx(25.1)
     assert len(bench.run.context.leased) == 0
-    assert "ending its handler: its lease could not be extended" in texts(caplog.records)[0]
+    assert "stopping its handler: its lease could not be extended" in texts(caplog.records)[0]
     stuck.go.set()
     stuck.ended.next()
 
@@ -168,7 +168,7 @@ def test_a_worker_whose_handlers_all_hang_takes_no_more_and_says_so(caplog: pyte
     # asyncio complains whenever the garbage collector finds a task that an earlier test left hanging.
     errors = [it for it in caplog.records if it.levelno == logging.ERROR and it.name.startswith("holdfast")]
     [text] = texts(errors)
-    assert text.startswith("queue work: so many handlers hang after they were ended that no more can start: ")
+    assert text.startswith("queue work: handlers have not returned after they were told to stop, so no more can start ")
     stuck.go.set()
     for _ in range(3):
         stuck.ended.next()

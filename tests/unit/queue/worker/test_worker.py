@@ -237,7 +237,7 @@ def test_it_stops_also_when_the_backend_is_away(
     seen.next()
     bench.worker.stop()
     assert bench.depth() == (0, 1, 0, 0)
-    assert any("1 messages could not be settled, and will be delivered again" in it for it in texts(caplog.records))
+    assert any("1 message could not be settled, and will be delivered again" in it for it in texts(caplog.records))
     assert bench.worker.in_flight == 0
 
 

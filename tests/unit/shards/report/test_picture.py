@@ -125,7 +125,7 @@ def test_nobody_makes_an_empty_picture() -> None:
 
 
 def test_a_name_for_each_or_none() -> None:
-    with pytest.raises(InvalidValue, match="1 names for 2 tenants"):
+    with pytest.raises(InvalidValue, match="1 name for 2 tenants"):
         draw_matrix(fleet_of(3), [[0], [1]], ["a"])
 
 

@@ -177,7 +177,7 @@ def test_a_routing_control_is_followed_and_a_shared_check_is_only_named() -> Non
         (lambda: EndpointCheck(endpoints=("https://a.example.com:port",)), "https://a.example.com:port"),
         (
             lambda: EndpointCheck(endpoints=("https://a.example.com/live/status",)),
-            "expected the base, such as https://a.example.com/live; /status/... is put after it",
+            "expected the base, such as https://a.example.com/live; /status/... is appended to it",
         ),
         (
             lambda: EndpointCheck(endpoints=("https://a.example.com/status-1/status/use1-az1/",)),

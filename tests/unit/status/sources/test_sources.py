@@ -310,7 +310,7 @@ def test_a_source_that_is_closed_says_nothing_more_and_ends_its_threads(ear: Ear
         source.close()
         source.close()
         deadline = time.monotonic() + STUCK
-        names = {"holdfast-pull", "holdfast-push"}
+        names = {"holdfast-poll", "holdfast-push"}
         while any(thread.name in names for thread in threading.enumerate()):
             assert time.monotonic() < deadline, "a thread did not end"
             time.sleep(0.01)

@@ -1,4 +1,4 @@
-"""The event handlers of a governed client. Holdfast's refusals are errors of botocore as well."""
+"""The event handlers of a protected client. Holdfast's refusals are errors of botocore as well."""
 
 import math
 import weakref
@@ -44,7 +44,7 @@ class BotocoreRetryAfterTooLong(_BotocoreError, RetryAfterTooLong):
 
 
 class BotocoreLimitReached(_BotocoreError, LimitReached):
-    """The limit of concurrent calls to the dependency is reached. Nothing was sent."""
+    """The limit of concurrent attempts is reached. Nothing was sent."""
 
 
 _ERROR_PAIRS: ErrorPairs = (
@@ -64,7 +64,7 @@ Client = TypeVar("Client")
 CONTEXT_KEY = "holdfast"
 """Key of the call in botocore's request context."""
 NO_RETRY_REASON_KEY = "HoldfastNote"
-"""Key in the metadata of an error response for the reason why no further attempt followed."""
+"""Key in `error.response["ResponseMetadata"]` of the reason why no further attempt followed."""
 MAX_LONG_POLL = 70.0
 """Seconds. SQS responds after 20, Step Functions and SWF after 60; the rest is for the network."""
 DEFAULT_READ_TIMEOUT = 60.0
@@ -72,7 +72,10 @@ DEFAULT_READ_TIMEOUT = 60.0
 
 
 def client_config(dependency: Dependency) -> Config:
-    """Return settings to `merge` with yours for a client to be governed: no retries, and timeouts at their ceiling."""
+    """Return a client's configuration for `protect`: no retries of botocore, and the dependency's longest timeouts.
+
+    Combine it with your own: `my_config.merge(client_config(dependency))`.
+    """
     state = state_of(dependency)
     return Config(
         connect_timeout=min(_max_timeout(state.connect_estimator.policy), state.total),
@@ -91,7 +94,7 @@ def protect(client: Client, dependency: Dependency, *, idempotent: Callable[[str
     state = state_of(dependency)
     if not isinstance(client, BaseClient):
         hint = ", such as resource.meta.client of a resource" if hasattr(client, "meta") else ""
-        raise InvalidValue(f"{client!r} cannot be governed: expected a client of boto3 or botocore{hint}")
+        raise InvalidValue(f"{client!r} cannot be protected: expected a client of boto3 or botocore{hint}")
     if idempotent is not None and not callable(idempotent):
         raise InvalidValue(f"idempotent is {idempotent!r}: expected a function of an operation's name, or None")
     _Governor(client, state, idempotent).install()
@@ -184,7 +187,7 @@ class _Governor:
         """Remove botocore's retries from the client, check that none remain, and register the handlers."""
         name = f"{self._client.meta.service_model.service_name} client"
         if self._events.emit(CONTEXT_KEY):
-            raise InvalidValue(f"{name}: governed already; make another client for another dependency")
+            raise InvalidValue(f"{name}: protected already; make another client for another dependency")
         mode = self._client.meta.config.retries["mode"]
         if mode == "adaptive":
             raise InvalidValue(

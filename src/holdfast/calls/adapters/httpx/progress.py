@@ -46,11 +46,11 @@ class HttpxRetryAfterTooLong(_WithoutRequest, RetryAfterTooLong, httpx.Transport
 
 
 class HttpxLimitReached(_WithoutRequest, LimitReached, httpx.TransportError):
-    """The limit of concurrent calls to the dependency is reached."""
+    """The limit of concurrent attempts is reached."""
 
 
 class HttpxNoEndpoint(_WithoutRequest, NoEndpoint, httpx.ConnectError):
-    """Every zone that has endpoints is out."""
+    """Every zone that has endpoints is out, or no endpoints are known."""
 
 
 _ERROR_PAIRS: ErrorPairs = (

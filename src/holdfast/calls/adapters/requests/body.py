@@ -34,11 +34,11 @@ class RequestsRetryAfterTooLong(_WithoutRequest, RetryAfterTooLong, exceptions.R
 
 
 class RequestsLimitReached(_WithoutRequest, LimitReached, exceptions.RequestException):
-    """The limit of concurrent calls to the dependency is reached."""
+    """The limit of concurrent attempts is reached."""
 
 
 class RequestsNoEndpoint(_WithoutRequest, NoEndpoint, exceptions.ConnectionError):
-    """Every zone that has endpoints is out."""
+    """Every zone that has endpoints is out, or no endpoints are known."""
 
 
 _ERROR_PAIRS: ErrorPairs = (
