@@ -83,14 +83,12 @@ _KEEP = (
     "select m.id, filled.number, counted.waiting, case when filled.ready = 1 then pg_notify('{channel}', $2)::text end "
     "from m, counted, filled"
 )
-_KEEP_FREE = _KEEP.format(
-    unspent="", lanes_per_tenant="$7", ttl="$8", extra="$9", body="$10", spend="", channel=CHANNEL
-)
+_KEEP_FREE = _KEEP.format(unspent="", hand="$7", ttl="$8", extra="$9", body="$10", spend="", channel=CHANNEL)
 _KEEP_COUNTED = _KEEP.format(
     # Locked, so that tokens spent meanwhile are seen.
     unspent=" and t.rate_full_at = $7::bigint and t.max_rate_full_at = $8::bigint and t.pressure_full_at = $9::bigint "
     "for update of t",
-    lanes_per_tenant="$10",
+    hand="$10",
     ttl="$11",
     extra="$12",
     body="$13",
