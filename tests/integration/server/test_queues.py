@@ -122,7 +122,7 @@ def test_a_tenant_follows_its_message_from_another_process(server: HoldfastServe
     with server.client(tokens[TENANTS[0]]) as client, store_of(server) as backend:
         sent = client.post("/v1/queues/mail/messages", content=b"x").json()["id"]
         path = f"/v1/queues/mail/messages/{sent}"
-        assert client.get(path).json()["state"] == "waiting"
+        assert client.get(path).json()["state"] == "ready"
         [found] = backend.lease(LeaseRequest(queue="mail", count=1, lease=STUCK)).deliveries
         assert client.get(path).json()["state"] == "leased"
         backend.settle([Settlement(found.receipt, Ack())])
@@ -207,7 +207,7 @@ def test_servers_and_workers_share_a_postgresql(tmp_path: Path, postgres_url: st
                 with one.client(tokens[TENANTS[0]]) as elsewhere:
                     again = elsewhere.post("/v1/queues/mail/messages", content=b"\0\xff", headers=key).json()
                 assert (again["id"], again["is_duplicate"]) == (first["id"], True)
-                assert tenant.get(f"/v1/queues/mail/messages/{first['id']}").json()["state"] == "waiting"
+                assert tenant.get(f"/v1/queues/mail/messages/{first['id']}").json()["state"] == "ready"
                 for text in ("%00", "%ff"):
                     assert operator.get(f"/v1/queues/mail/dead?reason={text}").status_code == 400
                     assert operator.get(f"/v1/queues/mail/usage?tenant={text}").status_code == 400

@@ -48,12 +48,12 @@ def test_a_name_has_one_shard_of_different_workers(shard: Callable[[bytes], tupl
 class TestDealer:
     """https://github.com/kubernetes/kubernetes/blob/master/staging/src/k8s.io/apiserver/pkg/util/shufflesharding/shufflesharding_test.go"""
 
-    @pytest.mark.parametrize(("deck", "lanes_per_tenant", "bits"), [(1024, 6, 60), (512, 8, 72)])
+    @pytest.mark.parametrize(("deck", "hand", "bits"), [(1024, 6, 60), (512, 8, 72)])
     def test_a_hand_needs_so_many_bits(self, deck: int, hand: int, bits: int) -> None:
         assert Dealer.required_entropy_bits(deck, hand) == bits
 
     @pytest.mark.parametrize(
-        ("deck", "lanes_per_tenant", "message"),
+        ("deck", "hand", "message"),
         [
             (-100, 8, "expected both above 0"),
             (100, 0, "expected both above 0"),
@@ -67,7 +67,7 @@ class TestDealer:
             Dealer(deck, hand)
 
     @pytest.mark.parametrize(
-        ("deck", "lanes_per_tenant"),
+        ("deck", "hand"),
         [(4, 4), (8, 8), (10, 10), (12, 12), (128, 8), (256, 7), (512, 6), (1024, 6), (2048, 4)],
     )
     @given(hash_value=st.integers(0, (1 << 64) - 1))
@@ -78,7 +78,7 @@ class TestDealer:
         batch = Dealer(deck, hand).deal_batch(np.array([hash_value, 0], dtype=np.uint64))
         assert batch.tolist() == [list(one), list(range(hand))]
 
-    @pytest.mark.parametrize(("deck", "lanes_per_tenant"), [(6, 3), (5, 5), (7, 2), (9, 4)])
+    @pytest.mark.parametrize(("deck", "hand"), [(6, 3), (5, 5), (7, 2), (9, 4)])
     def test_every_hand_is_dealt_as_often_as_any_other_in_any_order(self, deck: int, hand: int) -> None:
         hands = Counter(Dealer(deck, hand).deal(value) for value in range(math.perm(deck, hand)))
         assert len(hands) == math.perm(deck, hand)

@@ -173,7 +173,7 @@ def test_attempts_that_make_no_sense_are_refused(attempts: Any) -> None:
 
 @pytest.mark.parametrize("eventually_consistent", [404, [404], {"404"}, frozenset({4.04})])
 def test_what_may_turn_into_success_is_a_set_of_statuses_and_codes(eventually_consistent: Any) -> None:
-    with pytest.raises(InvalidValue, match=r"retry eventually_consistent .* expected a set of statuses"):
+    with pytest.raises(InvalidValue, match=r"eventually_consistent is .* expected a set of statuses"):
         Retry(eventually_consistent=eventually_consistent)
     assert Retry(eventually_consistent=frozenset({404, "ResourceNotFoundException"})).max_attempts == 3
 

@@ -41,7 +41,7 @@ COMMANDS = [
     ["list"],
     ["depth"],
     ["top", "--once"],
-    ["dead", "mail"],
+    ["dead-letters", "mail"],
     ["redrive", "mail", "--all"],
     ["limits", "mail"],
     ["resize", "mail", "8"],

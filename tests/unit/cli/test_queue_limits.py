@@ -32,7 +32,7 @@ def test_without_anything_to_change_they_are_shown(run: Run) -> None:
             "burst": None,
             "max_rate": 100.0,
             "max_burst": None,
-            "over_max_rate": "reject",
+            "over_max_rate": "refuse",
             "run_rate": None,
             "run_burst": None,
             "concurrency": None,
@@ -43,7 +43,7 @@ def test_without_anything_to_change_they_are_shown(run: Run) -> None:
     ran = run("queue", "limits", "mail", "a")
     assert ran.out.startswith("a has the limits of mail\nlimit")
     rows = dict(line.split() for line in ran.out.splitlines()[2:])
-    assert rows == dict.fromkeys(Limits.__struct_fields__, "none") | {"max_rate": "100", "over_max_rate": "reject"}
+    assert rows == dict.fromkeys(Limits.__struct_fields__, "none") | {"max_rate": "100", "over_max_rate": "refuse"}
     assert kept() == before
 
 

@@ -580,7 +580,7 @@ class TestQueues:
         assert shown["queue[0].lanes"] == (128, "default")
         assert shown["queue[0].lease"] == (5.0, str(file))
         assert shown["queue[0].spill_above"] == (None, str(file))
-        assert shown["queue[0].limits.over_max_rate"] == ("reject", "default")
+        assert shown["queue[0].limits.over_max_rate"] == ("refuse", "default")
         assert shown["queue[0].tenant[0].limits.over_max_rate"] == ("delay", str(file))
 
     @pytest.mark.parametrize(
@@ -588,7 +588,7 @@ class TestQueues:
         [
             (("lease = 5", "lease = 'x'"), 3, 'queue[0].lease: expected a number, found "x"'),
             (("lease = 5", "lanes = 0"), 3, "queue[0]: lanes 0: expected a whole number from 1 to 4096"),
-            (("lease = 5", "hand = 3\nlanes = 2"), 3, "queue[0]: hand 3: expected "),
+            (("lease = 5", "lanes_per_tenant = 3\nlanes = 2"), 3, "queue[0]: lanes_per_tenant 3: expected "),
             (("lease = 5", "lesse = 5"), 3, "queue[0].lesse: there is no such setting; did you mean lease?"),
             (('"none"', '"never"'), 4, 'queue[0].spill_above: expected a whole number or "none", found "never"'),
             (("lease = 5", "lease = 'none'"), 3, 'queue[0].lease: expected a number, found "none"'),
@@ -597,7 +597,7 @@ class TestQueues:
             (
                 ('"delay"', '"x"'),
                 9,
-                'queue[0].tenant[0].limits.over_max_rate: expected one of reject, delay, found "x"',
+                'queue[0].tenant[0].limits.over_max_rate: expected one of refuse, delay, found "x"',
             ),
             (("concurrency = 2", "concurrency = 0"), 9, "queue[0].tenant[0].limits: concurrency 0: expected "),
             (('"tenant-ä"', f'"{"ä" * 129}"'), 8, "queue[0].tenant[0]: name 'ä"),

@@ -221,11 +221,11 @@ def test_an_application_that_changes_its_mind_before_anything_is_sent_counts_wit
         try:
             fail()
         except ZeroDivisionError:
-            start_response("503 MiddlewareOptions Unavailable", TEXT, sys.exc_info())
+            start_response("503 Service Unavailable", TEXT, sys.exc_info())
         return [b"sorry"]
 
     server = Server(checked(app, sink, runtime))
-    assert (server.read(), server.status) == (b"sorry", "503 MiddlewareOptions Unavailable")
+    assert (server.read(), server.status) == (b"sorry", "503 Service Unavailable")
     assert sink.counts == ["5xx 0"]
 
 
@@ -236,7 +236,7 @@ def test_an_application_that_changes_its_mind_too_late_gets_its_own_error_back(r
         try:
             fail()
         except ZeroDivisionError:
-            start_response("503 MiddlewareOptions Unavailable", TEXT, sys.exc_info())
+            start_response("503 Service Unavailable", TEXT, sys.exc_info())
 
     with pytest.raises(ZeroDivisionError):
         Server(wrap(app, sink, runtime)).read()
@@ -411,7 +411,7 @@ def test_health_checks_obey_the_zone_and_are_never_outcomes(runtime: Runtime, si
     zones.are_out = frozenset({HERE})
     server = Server(app, PATH_INFO="/health")
     assert json.loads(server.read())["type"] == "urn:holdfast:problem:zone-out"
-    assert server.status == "503 MiddlewareOptions Unavailable"
+    assert server.status == "503 Service Unavailable"
     assert sink.outcomes == []
     assert Server(app, PATH_INFO="/").read() == b"fine"
     assert sink.counts == ["2xx 0"]
@@ -423,12 +423,12 @@ def test_a_health_path_is_found_under_where_the_application_is_mounted(runtime: 
         wrap(fine, None, runtime, zones=zones, health_path="/shop/health"), SCRIPT_NAME="/shop", PATH_INFO="/health"
     )
     server.read()
-    assert server.status == "503 MiddlewareOptions Unavailable"
+    assert server.status == "503 Service Unavailable"
 
 
 def test_a_service_that_refuses_says_when_to_come_back(runtime: Runtime, sink: Kept, zones: Zones) -> None:
     zones.are_out = frozenset({HERE})
     server = Server(checked(fine, sink, runtime, zones=zones, refuse_while_out=True))
     server.read()
-    assert (server.status, server.headers["retry-after"]) == ("503 MiddlewareOptions Unavailable", "8")
+    assert (server.status, server.headers["retry-after"]) == ("503 Service Unavailable", "8")
     assert [one.is_internal for one in sink.outcomes] == [True]

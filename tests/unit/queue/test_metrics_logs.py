@@ -84,7 +84,7 @@ def test_what_goes_well_or_was_logged_already_is_not_logged(
 def test_messages_that_killed_their_workers_are_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     [record] = records(caplog, polled(buried=3))
     assert record.levelname == "WARNING"
-    assert record.getMessage().startswith("queue mail: 3 messages were buried")
+    assert record.getMessage().startswith("queue mail: buried 3 messages")
 
 
 def test_what_is_not_enabled_is_not_even_put_into_words(caplog: pytest.LogCaptureFixture) -> None:

@@ -199,7 +199,7 @@ def test_no_depth_and_no_alarm_stands_for_several_queues() -> None:
     for family in ("messages", "first_attempt_wait_seconds", "alarm_open", "oldest_age_seconds"):
         found = {labels[0] for labels in values(metrics, f"holdfast_queue_{family}")}
         assert (len(found), "other" in found) == (200, False)
-    assert values(metrics, "holdfast_queue_left_out") == {(): 3}
+    assert values(metrics, "holdfast_queue_unmonitored") == {(): 3}
 
 
 def test_queues_that_are_left_out_take_little_room(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +207,7 @@ def test_queues_that_are_left_out_take_little_room(monkeypatch: pytest.MonkeyPat
     metrics = Scraped()
     for number in range(300):
         metrics.emit(snapshot(queue=f"q{number}"))
-    assert values(metrics, "holdfast_queue_left_out") == {(): 5}
+    assert values(metrics, "holdfast_queue_unmonitored") == {(): 5}
 
 
 def test_a_queue_called_other_has_its_own_depth() -> None:
@@ -278,7 +278,7 @@ holdfast_queue_tenant_received_total{queue="mail",tenant="bolt"} 1
 # TYPE holdfast_queue_handled_total counter
 holdfast_queue_handled_total{queue="mail",result="acked"} 1
 holdfast_queue_handled_total{queue="mail",result="buried"} 0
-holdfast_queue_handled_total{queue="mail",result="lost"} 0
+holdfast_queue_handled_total{queue="mail",result="lease_lost"} 0
 holdfast_queue_handled_total{queue="mail",result="postponed"} 0
 holdfast_queue_handled_total{queue="mail",result="released"} 0
 holdfast_queue_handled_total{queue="mail",result="retried"} 0
@@ -294,9 +294,9 @@ holdfast_queue_dropped_total{queue="mail"} 2
 # HELP holdfast_queue_spilled_total Messages moved to their tenants' overflow lanes while leasing.
 # TYPE holdfast_queue_spilled_total counter
 holdfast_queue_spilled_total{queue="mail"} 4
-# HELP holdfast_queue_abandoned_total Messages buried because their leases expired too often without settlement.
-# TYPE holdfast_queue_abandoned_total counter
-holdfast_queue_abandoned_total{queue="mail"} 3
+# HELP holdfast_queue_buried_after_crash_total Messages buried because their leases expired too often without settlement.
+# TYPE holdfast_queue_buried_after_crash_total counter
+holdfast_queue_buried_after_crash_total{queue="mail"} 3
 # HELP holdfast_queue_backend_errors_total Times the backend could not be reached.
 # TYPE holdfast_queue_backend_errors_total counter
 holdfast_queue_backend_errors_total{queue="mail",operation="lease"} 1

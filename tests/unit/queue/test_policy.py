@@ -42,7 +42,7 @@ def test_a_count_that_cannot_be_is_named(name: str, value: Any) -> None:
 
 def test_what_becomes_of_excess_is_one_of_two() -> None:
     assert Limits(over_max_rate="delay").over_max_rate is OverMaxRate.DELAY  # type: ignore[arg-type]
-    with pytest.raises(InvalidValue, match="limit over_max_rate 'drop': expected reject or delay"):
+    with pytest.raises(InvalidValue, match="limit over_max_rate 'drop': expected refuse or delay"):
         Limits(over_max_rate="drop")  # type: ignore[arg-type]
 
 
@@ -176,7 +176,7 @@ def test_differences_are_named_with_both_values() -> None:
     )
     assert list_differences(kept, wanted, " of mail") == [
         "limits.rate of mail is none and not 5",
-        "limits.over_max_rate of mail is reject and not delay",
+        "limits.over_max_rate of mail is refuse and not delay",
         "ttl of mail is 60 and not none",
         "lease of mail is 7 and not 9",
     ]

@@ -417,7 +417,7 @@ def test_only_polls_are_of_interest_to_alarms(backend: Absent, clock: FakeClock)
     ("queue", "options", "message"),
     [
         ("a b", {}, "queue 'a b'"),
-        ("mail", {"every": 0.0}, "period is 0.0"),
+        ("mail", {"interval": 0.0}, "period is 0.0"),
         ("mail", {"max_tenants": -1}, "-1 names"),
     ],
 )

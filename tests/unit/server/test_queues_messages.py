@@ -370,7 +370,7 @@ class TestStatus:
             "until": at + 5,
         }
         clock.advance(5)
-        assert api.status("anna", sent).json()["state"] == "waiting"
+        assert api.status("anna", sent).json()["state"] == "ready"
         [found] = delivered(api)
         leased = api.status("anna", sent).json()
         assert (leased["state"], leased["attempts"], leased["until"]) == ("leased", 1, at + 35)

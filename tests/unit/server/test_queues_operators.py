@@ -22,7 +22,7 @@ NO_LIMITS = {
     "burst": None,
     "max_rate": None,
     "max_burst": None,
-    "over_max_rate": "reject",
+    "over_max_rate": "refuse",
     "run_rate": None,
     "run_burst": None,
     "concurrency": None,

@@ -451,7 +451,10 @@ class TestRecording:
         world.statuses.write(status(), 0)
         for _ in range(5):
             world.statuses.refresh()
-        assert sum("cannot log a change of a zone status yet" in message for message in caplog.messages) == 1
+        assert (
+            sum("cannot record a change of a zone status in the history yet" in message for message in caplog.messages)
+            == 1
+        )
 
 
 class TestNobodyWaits:

@@ -202,7 +202,7 @@ def test_a_layout_that_has_no_shard_for_somebody_is_not_planned(assignments: Ass
     with pytest.raises(CapacityExhausted) as raised:
         assignments.plan(replace(assignments.layout, overlap=0))
     assert str(raised.value) == (
-        "5 shards for 25 tenants, some of which have numbers of 5 or more: allow an overlap of 1, or add workers; or "
+        "5 shards for 25 tenants, and a tenant has a number of 5 or more: allow an overlap of 1, or add workers; or "
         "remove tenants that are gone"
     )
     assert "has no shard of its own" in str(raised.value.__cause__), "and which of them was found first"

@@ -10,7 +10,7 @@ from holdfast.shards import Fleet, Slot
 ZONES = {"az1": ["a", "b"], "az2": ["c", "d"]}
 
 
-ALREADY = "worker b is in the fleet already: expected a new one; for a spare one, use `substitute`"
+ALREADY = "worker b is in the fleet already: expected a new one; use `replace_with_spare` for a spare one"
 
 
 def workers(fleet: Fleet) -> list[str]:
@@ -202,19 +202,19 @@ def test_a_fleet_that_nobody_is_relieved_in_has_no_reliefs() -> None:
     [
         (
             Slot(worker="r", shares_slot_of="z", group=("az1",)),
-            "r shares_slot_of z: expected another worker that has its own slot",
+            "r shares the slot of z: expected a worker with its own slot",
         ),
         (
             Slot(worker="r", shares_slot_of="", group=("az1",)),
-            "r shares_slot_of : expected another worker that has its own slot",
+            "r shares the slot of : expected a worker with its own slot",
         ),
         (
             Slot(worker="r", shares_slot_of="r", group=("az1",)),
-            "r shares_slot_of r: expected another worker that has its own slot",
+            "r shares the slot of r: expected a worker with its own slot",
         ),
         (
             Slot(worker="r", shares_slot_of="q", group=("az1",)),
-            "r shares_slot_of q: expected another worker that has its own slot",
+            "r shares the slot of q: expected a worker with its own slot",
         ),
         (Slot(worker="r", shares_slot_of="c", group=("az1",)), "r shares the slot of c in another group"),
     ],

@@ -18,7 +18,7 @@ def test_zones_that_are_out_are_read_when_it_is_asked_for() -> None:
     assert exporter.render() == "", "nothing is known yet"
     known.age = 2.5
     assert exporter.render().splitlines() == [
-        "# HELP holdfast_status_zones_out Zones that are out for all workloads.",
+        "# HELP holdfast_status_zones_out Zones that are out for at least one workload.",
         "# TYPE holdfast_status_zones_out gauge",
         "holdfast_status_zones_out{} 1",
         "# HELP holdfast_status_age_seconds Seconds since it was last known which zones are out.",

@@ -172,7 +172,7 @@ def test_silence_can_be_set_to_mean_that_the_own_zone_is_out() -> None:
     ("sources", "options", "message"),
     [
         ((), {}, "at least one"),
-        (("http://127.0.0.1:1",), {"when_silent": "own_zone_out"}, "own zone"),
+        (("http://127.0.0.1:1",), {"when_silent": "own_zone_out"}, "zone of this host"),
         (("http://127.0.0.1:1",), {"when_silent": "panic"}, "panic"),
         (("http://127.0.0.1:1",), {"stale_after": 0}, "stale_after is 0"),
         (("http://127.0.0.1:1",), {"stale_after": math.inf}, "stale_after"),

@@ -247,7 +247,7 @@ def _describe_uses(layout: Layout) -> Iterator[str]:
     spare, owners = {*layout.spare_slots}, {index: tenant for tenant, indexes in layout.isolated for index in indexes}
     for index, slot in enumerate(layout.fleet.slots):
         if slot.shares_slot_of is not None:
-            yield f"shares the slot of {slot.shares_slot_of}"
+            yield f"shared with {slot.shares_slot_of}"
         elif index in owners:
             yield f"isolated for {format_name(owners[index])}"
         else:

@@ -236,7 +236,7 @@ def test_machines_that_are_shared_with_those_that_are_there_are_refused_or_noted
 
 
 WRONG = "expected OLD=NEW, the names of two workers"
-ALREADY = "is in the fleet already: expected a new one; for a spare one, use `substitute`"
+ALREADY = "is in the fleet already: expected a new one; use `replace_with_spare` for a spare one"
 
 
 REFUSED: list[tuple[list[str], int, str]] = [

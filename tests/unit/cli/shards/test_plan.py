@@ -380,7 +380,7 @@ def test_new_shards_that_are_too_few_for_all_tenants_are_refused(run: Run) -> No
     establish(run)
     ran = run("shards", "plan", "--overlap", "0", "--json")
     told = (
-        "5 shards for 20 tenants, some of which have numbers of 5 or more: allow an overlap of 1, or add workers; "
+        "5 shards for 20 tenants, and a tenant has a number of 5 or more: allow an overlap of 1, or add workers; "
         "or remove tenants that are gone"
     )
     assert (ran.code, ran.error) == (1, {"error": "capacity-exhausted", "detail": told})

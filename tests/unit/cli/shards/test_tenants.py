@@ -484,8 +484,8 @@ USES = dict.fromkeys(FIRST, "shards") | {
     "az1-7": "spare",
     "az1-8": "spare",
     "az3-8": "spare",
-    "az1-x": "shares_slot_of az1-2",
-    "az1-y": "shares_slot_of az1-2",
+    "az1-x": "shared with az1-2",
+    "az1-y": "shared with az1-2",
 }
 DRAINED = {"az1-1", "az1-7", "az2-6", "az1-y"}
 
@@ -555,7 +555,7 @@ def test_people_see_the_same_and_how_many_of_each_there_are_in_every_group(mix_b
             ["az1", "spare", "1"],
             ["az3", "spare", "2"],
             ["az1", "isolated", "1"],
-            ["az1", "shares_slot_of", "1"],
+            ["az1", "shared", "1"],
             ["az1", "drained", "3"],
             ["az2", "drained", "1"],
         ]

@@ -223,20 +223,20 @@ def test_the_state_survives_being_saved() -> None:
         assert msgspec.json.decode(msgspec.json.encode(state), type=detector.state_type) == state
 
 
-def test_the_sentence_says_what_a_person_should_know_first() -> None:
+def test_the_summary_says_what_a_person_should_know_first() -> None:
     only_faults = replace(FAULTY, requests=80, latency=None)
     sentences = {
         "no zone is unhealthy": ALL_GOOD,
-        "40.0% of requests in az2 fail, in other zones at most 0.0%, p90 latency 0.02 s; 2 of 2": (
+        "az2: 40.0% of requests fail, p90 latency 0.02 s, 2 of 2 instances fail; other zones: at most 0.0% of requests": (
             (GOOD, FAULTY, GOOD)
         ),
-        "100.0% of requests in az2 fail, in other zones at most 0.0%; 2 of 2 instances fail": (
+        "az2: 100.0% of requests fail, 2 of 2 instances fail; other zones: at most 0.0%": (
             GOOD,
             only_faults,
             SILENT,
         ),
-        "more than one zone is unhealthy": (FAULTY, FAULTY, GOOD),
-        "one zone is unhealthy, and no other zone has enough traffic": (FAULTY, SILENT, SILENT),
+        "more than one zone is unhealthy: az1, az2": (FAULTY, FAULTY, GOOD),
+        "az1 is unhealthy, and no other zone has enough traffic": (FAULTY, SILENT, SILENT),
     }
     for sentence, row in sentences.items():
         assert verdicts(row, row)[-1].summary.startswith(sentence)

@@ -109,7 +109,7 @@ def test_a_handler_is_told_when_another_worker_has_its_message(caplog: pytest.Lo
     bench.run.heartbeat.step()
     assert handling.is_over
     assert handling.reason == "another worker has it"
-    assert bench.sink.endings == ["lost"]
+    assert bench.sink.endings == ["lease_lost"]
     assert bench.backend.backend.settle([Settlement(other.receipt, Ack())]) == [True]
     long.go.set()
     bench.settle()

@@ -125,7 +125,7 @@ def test_a_stale_result_is_refused_and_told(bench: Bench, caplog: pytest.LogCapt
     bench.settle_next()
     go_on.set()
     bench.settle()
-    assert bench.sink.endings == ["acked", "lost"]
+    assert bench.sink.endings == ["acked", "lease_lost"]
     assert any("1 settlement refused because of expired leases" in text for text in texts(caplog.records))
     assert bench.depth() == (0, 0, 0, 0)
 

@@ -46,7 +46,7 @@ def test_a_handler_is_told_when_its_lease_cannot_be_kept(caplog: pytest.LogCaptu
     with pytest.raises(LeaseLost, match="its lease could not be extended"):
         handling.check()
     assert handling.wait(3600)
-    assert bench.sink.endings == ["lost"]
+    assert bench.sink.endings == ["lease_lost"]
     assert bench.sink.handled[0].seconds == pytest.approx(25.1)
     assert len(bench.run.context.leased) == 0
     assert "stopping its handler: its lease could not be extended" in texts(caplog.records)[0]
@@ -92,7 +92,7 @@ def test_an_asynchronous_handler_is_cancelled_before_its_lease_ends() -> None:
     bench.clock.advance(25.1)
     bench.run.watchdog.step()
     assert ended.next()
-    assert bench.sink.endings == ["lost"]
+    assert bench.sink.endings == ["lease_lost"]
     assert bench.depth() == (0, 1, 0, 0)  # until the lease ends: it may be somebody else's by then
 
 

@@ -177,7 +177,7 @@ def test_after_the_grace_handlers_are_told_and_their_messages_handed_back(kind: 
     bench.worker.start()
     began.next()
     bench.worker.stop()
-    assert ended.next() == "the worker stops, and its shutdown_timeout period is over"
+    assert ended.next() == "the worker stops, and its shutdown timeout is over"
     assert bench.depth() == (1, 0, 0, 0)
     assert bench.sink.endings == ["released"]
     assert bench.sink.handled[0].seconds > 0
@@ -621,7 +621,7 @@ class TestOptions:
 
     @pytest.mark.parametrize("shutdown_timeout", [-1.0, float("nan"), float("inf")])
     def test_grace_is_a_number_of_seconds(self, shutdown_timeout: float) -> None:
-        with pytest.raises(InvalidValue, match="a worker's shutdown_timeout of"):
+        with pytest.raises(InvalidValue, match="a worker's shutdown timeout of"):
             WorkerOptions(shutdown_timeout=shutdown_timeout)
 
     def test_without_a_view_no_zone_is_out(self) -> None:
