@@ -117,7 +117,7 @@ LEASE_COUNTERS = {
             "buried",
             "buried_after_crash",
             "MessagesBuriedAfterCrash",
-            "Messages buried because their leases expired too often without settlement.",
+            "Messages buried because their leases expired too often.",
         ),
     )
 }

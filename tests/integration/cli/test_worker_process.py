@@ -531,7 +531,7 @@ class TestLines:
     ) -> None:
         with (folder / "jobs.py").open("a") as file:
             file.write(
-                "\nfrom holdfast.metrics import EmfExporter\nEmfExporter.__init__.__kwdefaults__['every'] = 0.01\n"
+                "\nfrom holdfast.metrics import EmfExporter\nEmfExporter.__init__.__kwdefaults__['interval'] = 0.01\n"
             )
         workers = begin("--export", "emf").start_with_lines()
         assert workers.process.stdout is not None

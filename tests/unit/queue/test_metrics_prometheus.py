@@ -294,7 +294,7 @@ holdfast_queue_dropped_total{queue="mail"} 2
 # HELP holdfast_queue_spilled_total Messages moved to their tenants' overflow lanes while leasing.
 # TYPE holdfast_queue_spilled_total counter
 holdfast_queue_spilled_total{queue="mail"} 4
-# HELP holdfast_queue_buried_after_crash_total Messages buried because their leases expired too often without settlement.
+# HELP holdfast_queue_buried_after_crash_total Messages buried because their leases expired too often.
 # TYPE holdfast_queue_buried_after_crash_total counter
 holdfast_queue_buried_after_crash_total{queue="mail"} 3
 # HELP holdfast_queue_backend_errors_total Times the backend could not be reached.

@@ -52,7 +52,7 @@ def left(searched: SearchedSharding) -> list[tuple[int, ...]]:
 def fill(searched: SearchedSharding, prefix: str = "tenant") -> int:
     """Assign until there is nothing left; how many there was room for."""
     room = filled(searched, prefix)
-    with pytest.raises(CapacityExhausted, match="workers? is left that"):
+    with pytest.raises(CapacityExhausted, match=r"workers? is left that"):
         searched.assign("one too many")
     return room
 
@@ -229,7 +229,7 @@ class Changes(RuleBasedStateMachine):
     @rule(tenant=st.binary(max_size=1))
     def assign(self, tenant: bytes) -> None:
         if tenant not in self.model and not left(self.searched):
-            with pytest.raises(CapacityExhausted, match="workers? is left that"):
+            with pytest.raises(CapacityExhausted, match=r"workers? is left that"):
                 self.searched.assign(tenant)
             return
         indexes = self.searched.assign(tenant)

@@ -227,7 +227,7 @@ def test_the_summary_says_what_a_person_should_know_first() -> None:
     only_faults = replace(FAULTY, requests=80, latency=None)
     sentences = {
         "no zone is unhealthy": ALL_GOOD,
-        "az2: 40.0% of requests fail, p90 latency 0.02 s, 2 of 2 instances fail; other zones: at most 0.0% of requests": (
+        "az2: 40.0% of requests fail, p90 latency 0.02 s, 2 of 2 instances fail; other zones: at most 0.0%": (
             (GOOD, FAULTY, GOOD)
         ),
         "az2: 100.0% of requests fail, 2 of 2 instances fail; other zones: at most 0.0%": (
