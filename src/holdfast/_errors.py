@@ -142,7 +142,7 @@ class DeadlineExceeded(CallError, TimeoutError):
 
 
 class RetryAfterTooLong(CallError):
-    """The server asked all callers to wait for longer than the deadline allows: try again later."""
+    """A call was not made: an earlier Retry-After asks to wait past its deadline. Only with `RetryAfterScope.ALL`."""
 
     slug = "retry-after-too-long"
 

@@ -81,7 +81,7 @@ class Outcome:
     success_seconds: Sequence[float] = ()
     fault_seconds: Sequence[float] = ()
     is_internal: bool = False
-    """True if detection must ignore the requests: Holdfast's own traffic, and requests that the middleware refused."""
+    """True if detection ignores the requests: Holdfast's own traffic, and all that the middleware refused."""
 
 
 class ZoneState(StrEnum):
@@ -147,7 +147,7 @@ class ZoneStatus:
 
 
 class VerdictKind(StrEnum):
-    """The scope of a failure: none, one instance, one zone, a resource that zones share, all zones, or unknown."""
+    """The scope of a failure, from none to several zones."""
 
     HEALTHY = "healthy"
     INSTANCE = "instance"
@@ -157,7 +157,7 @@ class VerdictKind(StrEnum):
     SHARED = "shared"
     """A resource that the zones share fails, such as a database."""
     REGIONAL = "regional"
-    """More than one zone fails."""
+    """More than one zone fails, or one fails while another is out."""
     UNKNOWN = "unknown"
 
 

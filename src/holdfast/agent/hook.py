@@ -28,7 +28,7 @@ _POLL_SECONDS = 0.02
 
 
 class Hook:
-    """A command that runs for each state: no shell, no input, its own process group. Raises SettingsError."""
+    """A command that runs whenever the state changes: no shell, no input, own process group. Raises SettingsError."""
 
     def __init__(self, command: str, timeout: float, grace: float = GRACE_SECONDS) -> None:
         try:

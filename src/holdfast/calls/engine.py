@@ -54,7 +54,7 @@ class Call:
             self.expires = min(self.expires, outer.expires)
             if outer.retry_owner is not None and dependency.retry.owner is not _HERE:
                 self.retry_owner = self.owned_by = outer.retry_owner
-            elif self.retry_owner is None:  # this layer does not retry, so the layers below keep its owner
+            elif self.retry_owner is None:  # it does not retry, so the layers below keep the owner that it got
                 self.retry_owner = outer.retry_owner
         self.operation = operation
         self.idempotent = idempotent
@@ -207,7 +207,7 @@ class Call:
             return PERMANENT
 
     def learn(self, attempt: Attempt, failure: Failure | None, now: float) -> None:
-        """Record the latency of a response, good or bad. An attempt that the call's deadline ended is censored."""
+        """Record the latency of a response, good or bad; a lower bound if the call's deadline ended the attempt."""
         dependency = self.dependency
         if failure is None or (failure.kind is _PERMANENT and failure.status is not None):
             dependency.samples.append(now - self._began - attempt.setup_seconds)

@@ -74,7 +74,7 @@ class ShopServer(ThreadingHTTPServer):
             seconds=seconds,
             path=path,
             host=f"{self.zone}.shop.internal",
-            source="127.0.0.1",
+            source_ip="127.0.0.1",
             trace=f"{self.randomness.getrandbits(128):032x}",
         )
         self.sink.emit(encode_emf(request))

@@ -1,4 +1,4 @@
-"""The part that both drivers share: admits requests, sets their bounds, and reports their outcomes."""
+"""The part that the ASGI and the WSGI middleware share: admits requests, and reports their outcomes."""
 
 import logging
 from abc import ABC, abstractmethod
@@ -71,7 +71,7 @@ class Gate:
         """Outcomes for which the sink raised. Not locked, so approximate with several threads."""
 
     def admit(self, path: str, headers: Mapping[str, str]) -> Bounds | MiddlewareResponse | None:
-        """Return the scope of a request, the response that refuses it, or None for a health check to pass on."""
+        """Return the bounds of a request, the response that refuses it, or None for a health check to pass on."""
         service = self.service
         is_out = self._zones is not None and service.zone in self._zones.zones_out(service.workload)
         if path == service.health_path:

@@ -69,7 +69,7 @@ class RateLimit(NamedTuple):
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
-    """The limits of one tenant, across all producers and workers. None means unlimited."""
+    """The limits of one tenant, across all producers and workers. A rate or concurrency of None is unlimited."""
 
     rate: float | None = None
     """Messages per second placed in the shared lanes. Messages above it are spilled to the tenant's overflow lane."""
@@ -114,14 +114,15 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """The settings of a queue that its producers and workers share. Stored with the messages."""
 
     lanes: int = 128
-    """Number of shared lanes. Ten noisy tenants fill at most 40: on average all four lanes of 0.5 % of the others."""
+    """Shared lanes. Ten noisy tenants with four lanes each fill at most 40: 0.5 % of the others have no free lane."""
     lanes_per_tenant: int = 4
     """Shared lanes of each tenant. A message goes to the least loaded of them. 0 means one lane for each tenant."""
     limits: Limits = Limits()
     """The limits of tenants without limits of their own."""
     spill_above: int | None = 1000
-    """Waiting messages of a tenant above which more are spilled to its overflow lane. In every `fresh_for` seconds, up
-    to this number go to the tenant's own lane instead, which is served like a shared one: fresh messages come soon."""
+    """Waiting messages of a tenant above which its further messages leave the shared lanes. In every `fresh_for`
+    seconds, the first ones, up to this number, go to the tenant's own lane, which is served like a shared one. The rest
+    is spilled to its overflow lane, which is served last. None means never."""
     max_waiting: int | None = 1_000_000
     """Waiting messages of a tenant, due or not, at which further ones are refused. None means never."""
     backpressure_rate: float = 1000.0

@@ -118,7 +118,7 @@ class EventHub:
     ) -> None:
         """Serve one listener until `wait_until_gone` returns, it is too slow, or the hub is closed.
 
-        `get_first_events` returns the events to send first. Everything published after that call follows.
+        `get_first_events` returns the events to send first. A listener that takes too long for them is disconnected.
         """
         if not self._open:
             return

@@ -19,7 +19,7 @@ NO_WORKER = -1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Slot:
-    """One slot of a fleet and its worker."""
+    """The entry of one worker in a fleet: its slot, or the slot of another worker that it shares."""
 
     worker: str
     group: tuple[str, ...] = ()
@@ -31,7 +31,7 @@ class Slot:
     is_drained: bool = False
     """Whether the worker gets no more work. It stays a member of its shards."""
     shares_slot_of: str | None = None
-    """The worker whose slot it shares, or None. It serves some of that worker's tenants, and has no slot of its own."""
+    """The worker whose slot it shares, or None. It serves some of that worker's tenants."""
 
     def __post_init__(self) -> None:
         if not is_printable_text(self.worker):

@@ -48,7 +48,7 @@ class QuorumRules:
     when_silent: SilencePolicy = SilencePolicy.KEEP
     own_zone: Zone | None = None
     started_at: float = 0.0
-    """When counting began. Until `stale_after` has passed since then, a missing answer does not count."""
+    """When counting began. OWN_ZONE_OUT takes effect `stale_after` seconds later, so that a restart changes nothing."""
 
     @property
     def majority(self) -> int:

@@ -81,7 +81,7 @@ def bin_number(at: float, seconds: float) -> int:
 
 
 def build_deltas(outcomes: Iterable[Outcome], seconds: float) -> list[BinDelta]:
-    """Sum outcomes into one delta per bin of `seconds` seconds. Holdfast's own traffic is left out."""
+    """Sum outcomes into deltas, to be added to bins of `seconds` seconds. Skip outcomes that are `is_internal`."""
     found: dict[tuple[BinKey, int], Bin] = defaultdict(Bin)
     for outcome in outcomes:
         if not outcome.is_internal:

@@ -31,7 +31,7 @@ class RequestRecord:
     """One request, as measured by its server or by a client."""
 
     namespace: str
-    """`<workload>/<component>`: CloudWatch's namespace, and Holdfast's workload."""
+    """CloudWatch's namespace, `<workload>/<component>`: the text before the slash is the workload."""
     operation: Operation
     region: str
     zone: Zone
@@ -42,7 +42,8 @@ class RequestRecord:
     side: Side = Side.SERVER
     path: str = "/"
     host: str = ""
-    source: str = ""
+    source_ip: str = ""
+    """The address of the client."""
     trace: str = ""
 
 
@@ -67,7 +68,7 @@ def encode_emf(request: RequestRecord) -> bytes:
         "Side": request.side,
         "HttpStatusCode": request.status,
         "Host": request.host,
-        "SourceIp": request.source,
+        "SourceIp": request.source_ip,
         "TraceId": request.trace,
         "Path": request.path,
         "OneBox": False,

@@ -28,7 +28,7 @@ def request(**changes: Any) -> RequestRecord:
 
 
 def test_a_line_is_what_cloudwatch_takes() -> None:
-    document = json.loads(encode_emf(request(path="/home", host="host", source="127.0.0.1", trace="abc")))
+    document = json.loads(encode_emf(request(path="/home", host="host", source_ip="127.0.0.1", trace="abc")))
     directive = document["_aws"]["CloudWatchMetrics"][0]
     assert document["_aws"]["Timestamp"] == 1_700_000_000_250
     assert directive["Namespace"] == "shop/frontend"

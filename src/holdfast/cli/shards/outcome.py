@@ -41,7 +41,10 @@ def show_layout(layout: Layout, *, as_json: bool) -> None:
 def _describe_layout(layout: Layout) -> Iterator[tuple[str, str]]:
     facts = _build_facts(layout)
     yield "workers", f"{facts['workers']}, {facts['spare']} of them spare"
-    yield "shards", f"{facts['shards']:,} of {layout.size}, any two share at most {layout.overlap} ({facts['design']})"
+    yield (
+        "shards",
+        f"{facts['shards']:,} of {layout.size}, any two share at most {layout.overlap}; design: {facts['design']}",
+    )
     yield "attackers survived", f"{facts['attackers_survived']}, if each takes down all its workers"
     yield "capacity lost to an attacker", f"{facts['capacity_lost']:.2%} of the fleet"
     if layout.empty_slots:

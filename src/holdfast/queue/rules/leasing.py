@@ -55,9 +55,9 @@ MAX_LANES_BY_RANK = {
 """Lanes that one lease examines, by rank: all lanes of most queues, and some of tenants' own and overflow lanes. If
 there are more, those that were served longest ago."""
 MAX_FRESH_LANES = 100_000
-"""Lanes of a rank that are searched for fresh messages, if there are more than `MAX_LANES_BY_RANK`."""
+"""Lanes of a rank that are scanned for fresh messages, if there are more than `MAX_LANES_BY_RANK`."""
 FRESH_FACTOR = 8
-"""Up to this many times `MAX_LANES_BY_RANK` lanes with fresh messages are examined in addition."""
+"""Messages are leased from up to this many times `MAX_LANES_BY_RANK` of the lanes that have fresh messages."""
 MAX_SKIPPED = 1000
 """Messages that one lease may examine without leasing them. Then the worker gets what was found, and may ask again."""
 RUN, BACKLOG_RUN = 8, 32
@@ -71,7 +71,7 @@ _LESS_URGENT = tuple(reversed(range(1, PRIORITY_LEVELS)))
 
 
 def _rotate_first_source(sources: Sequence[Source]) -> tuple[tuple[Source, ...], ...]:
-    """Return search orders that alternate: the given order, then one that begins with a later source, each in turn."""
+    """Return search orders. Of A, B, C: A B C, C A B, A B C, B A C. Every second one is the given order."""
     return tuple(tuple(dict.fromkeys([*first, *sources])) for later in sources[:0:-1] for first in ([], [later]))
 
 
@@ -132,14 +132,14 @@ def _thousandths(share: float) -> int:
 def _dealt(*shares: int) -> Sequence[Sequence[int]]:
     """Return one list for each share, and one for the rest: entry n says how many of the first n leases belong to it.
 
-    Each lease goes to the share whose next lease is due soonest, and to none before its time. So no share is ever a
-    whole lease ahead or behind, as in Baruah and others, Proportionate Progress (1996).
+    Each lease goes to the share whose next lease is due soonest, among those that may have one already. So no share is
+    ever a whole lease ahead or behind, as in Baruah and others, Proportionate Progress (1996).
     """
     weights = [*shares, PERIOD - sum(shares)]
     sums = [[0] for _ in weights]
     for turn in range(PERIOD):
-        begun = [kind for kind, weight in enumerate(weights) if sums[kind][-1] * PERIOD < weight * (turn + 1)]
-        chosen = min(begun, key=lambda kind: -(-(sums[kind][-1] + 1) * PERIOD // weights[kind]))
+        allowed = [kind for kind, weight in enumerate(weights) if sums[kind][-1] * PERIOD < weight * (turn + 1)]
+        chosen = min(allowed, key=lambda kind: -(-(sums[kind][-1] + 1) * PERIOD // weights[kind]))
         for kind, counted in enumerate(sums):
             counted.append(counted[-1] + (kind == chosen))
     return sums

@@ -45,7 +45,7 @@ class Design(Protocol):
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """All shards, in consecutive ranges of classes. Filling one class after the other loads all workers equally."""
+        """All shards, in ranges of classes. A class is a set of shards that together load all workers equally."""
 
     def shard(self, number: int) -> tuple[int, ...]:
         """Return the workers of a shard, all different, in constant time. Raise InvalidValue past the capacity."""

@@ -69,16 +69,16 @@ class Parity:
         found = self.shard_in_class(*divmod(number % self._first_capacity, self.start))
         return tuple(map(add, found, self._halves(number))) if self.doublings else found
 
-    def shard_in_class(self, index: int, move: int) -> tuple[int, ...]:
-        """Return shard number `move` of a class, before doublings. Each group advances by `move` of its steps."""
+    def shard_in_class(self, index: int, position: int) -> tuple[int, ...]:
+        """Return the shard at `position` in class `index`, before doublings: each group advances by a fixed step."""
         start, total = self.start, 0
-        workers = [move]
+        workers = [position]
         for first, step in self._middle:
             index, worker = divmod(index, start)
             total += worker
-            workers.append(first + (worker + step * move) % start)
+            workers.append(first + (worker + step * position) % start)
         first, step = self._last
-        workers.append(first + (step * move - total) % start)
+        workers.append(first + (step * position - total) % start)
         return tuple(workers)
 
     def _halves(self, number: int) -> Sequence[int]:

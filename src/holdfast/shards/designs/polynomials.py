@@ -23,8 +23,8 @@ class Polynomials:
     """Shards with one worker of each group in a window, of which any two share at most `overlap`.
 
     A window is a subset of the `groups` groups. Worker w of group g is g * per_group + w. `per_group` is a prime power
-    and not below `groups`, because a field has no more points. `rounds` has the windows of each round; the default is a
-    single window with all groups.
+    and not below `groups`, because a field has no more points. Each of `rounds` is a set of
+    disjoint windows; consecutive classes use them in turn. The default is a single window with all groups.
     """
 
     products: Sequence[Sequence[tuple[int, ...]]]

@@ -66,8 +66,8 @@ class Quadruples:
                 return a + moved, b + moved, c + moved, d + moved
         return self.shard_in_class(*divmod(number, 1 << (self.start_bits - 2)))
 
-    def shard_in_class(self, index: int, w: int) -> tuple[int, int, int, int]:
-        """Return shard number `w` of a class: the plane of the class, moved by `w`."""
+    def shard_in_class(self, index: int, position: int) -> tuple[int, int, int, int]:
+        """Return the shard at `position` in class `index`: the numbers 0, u, v and u ^ v of the class, each ^ w."""
         pair = bisect_right(self.planes_before, index) - 1
         high, low = self.pivots[pair]
         rest = index - self.planes_before[pair]
@@ -75,7 +75,7 @@ class Quadruples:
         v = rest - (u << low) + (1 << low)
         # `_with_gap`, inlined for speed: adding the upper part of a number inserts a zero below that part.
         u += (u >> low << low) + (1 << high)
-        w += w >> low << low
+        w = position + (position >> low << low)
         w += w >> high << high
         moved = w ^ u
         return w, moved, w ^ v, moved ^ v

@@ -104,6 +104,7 @@ class AssignmentTable:
 
     @cached_property
     def distinct(self) -> DistinctShards:
+        """The different shards of the table, each with its tenants."""
         return DistinctShards(self)
 
     def shard(self, row: int) -> tuple[int, ...]:

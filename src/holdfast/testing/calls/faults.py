@@ -75,7 +75,7 @@ class FaultRule:
 
 
 class Script:
-    """The faults for the attempts that it matches. Every method adds a rule and returns the script.
+    """The faults for the attempts that it matches. `fail`, `status`, `answer`, `slow` and `hang` add a rule.
 
     Rules apply to an attempt in the order in which they were added: delays add up, and the first failure or result ends
     it. A rule applies to `times` attempts of any calls; by default it always applies. With a `probability`, a seeded
@@ -263,22 +263,24 @@ class Faults:
         self._runtime.interceptor, self._outer = self._outer, None
         self._is_entered = False
 
-    # The drivers of calls use the methods below.
-
     def wrap(self, operation: Operation, function: Callable[..., Any]) -> Callable[..., Any]:
+        """For the drivers of calls: tests do not call it."""
         function = function if self._outer is None else self._outer.wrap(operation, function)
         return self._wrap_sync(function, lambda: self._find_steps(operation, current_attempt()))
 
     def wrap_async(self, operation: Operation, function: Callable[..., Any]) -> Callable[..., Any]:
+        """For the drivers of calls: tests do not call it."""
         function = function if self._outer is None else self._outer.wrap_async(operation, function)
         return self._wrap_async(function, lambda: self._find_steps(operation, current_attempt()))
 
     def before_attempt(self, operation: Operation, attempt: Attempt) -> None:
+        """For the drivers of calls: tests do not call it."""
         _refuse_result(self._perform(self._find_steps(operation, attempt)))
         if self._outer is not None:
             self._outer.before_attempt(operation, attempt)
 
     async def before_attempt_async(self, operation: Operation, attempt: Attempt) -> None:
+        """For the drivers of calls: tests do not call it."""
         _refuse_result(await self._perform_async(self._find_steps(operation, attempt)))
         if self._outer is not None:
             await self._outer.before_attempt_async(operation, attempt)

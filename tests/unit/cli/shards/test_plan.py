@@ -168,7 +168,7 @@ def test_sizes_are_looked_at_without_a_store_and_none_is_made(run: Run, here: Pa
     assert (ran.code, ran.err) == (0, "")
     assert rows(ran.out) == {
         "workers": "15, 0 of them spare",
-        "shards": "25 of 3, any two share at most 1 (parity)",
+        "shards": "25 of 3, any two share at most 1; design: parity",
         "attackers survived": "2, if each takes down all its workers",
         "capacity lost to an attacker": "20.00% of the fleet",
     }
@@ -262,7 +262,7 @@ def test_people_see_who_moves_and_how_to_go_on(run: Run) -> None:
     ran = run("shards", "plan", write_fleet([*GONE, "az2-new"]))
     assert rows(ran.out) == {
         "workers": "15, 0 of them spare",
-        "shards": "25 of 3, any two share at most 1 (parity)",
+        "shards": "25 of 3, any two share at most 1; design: parity",
         "attackers survived": "2, if each takes down all its workers",
         "capacity lost to an attacker": "20.00% of the fleet",
         "tenants": f"20, of which {len(moving_tenants)} move ({len(moving_tenants) / 20:.3%})",

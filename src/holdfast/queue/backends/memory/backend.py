@@ -40,7 +40,7 @@ from holdfast.queue.policy import QueuePolicy
 
 
 class MemoryBackend:
-    """See `holdfast.queue.Backend`. Its messages are lost when it is closed, or when the process ends."""
+    """See `holdfast.queue.backend.Backend`. Its messages are lost when it is closed, or when the process ends."""
 
     def __init__(self, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()

@@ -58,7 +58,7 @@ Result = TypeVar("Result")
 
 
 class SqlBackend:
-    """See `holdfast.queue.Backend`. Closes the database that it was given.
+    """See `holdfast.queue.backend.Backend`. Closes the database that it was given.
 
     Without a clock it uses the time of the server, if there is one, so that the clocks of machines need not agree.
     """
