@@ -128,7 +128,7 @@ class Attempt(Scope, eq=False, gc=False):
             self._set_expires(now + self.dependency.connect_estimator.value)
 
     def end_connect(self) -> None:
-        """End a connection set-up that succeeded. Not called after a failure, which shows that nothing was sent."""
+        """End a connection set-up that succeeded. Do not call it after a failure: then the attempt counts as unsent."""
         if self.connecting_since is None:
             return
         now = self.dependency.runtime.monotonic()

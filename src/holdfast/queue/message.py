@@ -269,7 +269,7 @@ def pack_trace(trace: str | None) -> bytes | None:
 
 
 def unpack_trace(packed: bytes | None, origin: int, message: int) -> str:
-    """Return the packed `traceparent`, or one derived from the queue's id `origin` and the message's id."""
+    """Return the packed `traceparent`, or one derived from the queue's random number `origin` and the id."""
     if packed is None:
         return f"00-{origin:016x}{message:016x}-{message:016x}-00"
     text = packed.hex()

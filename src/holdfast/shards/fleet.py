@@ -116,7 +116,7 @@ class Fleet:
         return self._indexes[worker]
 
     def indexes_by_group(self, slot_count: int | None = None) -> dict[tuple[str, ...], Sequence[int]]:
-        """Return the slot indexes by group, of the first `slot_count` slots, without workers that share a slot."""
+        """Return the slot indexes by group, of the first `slot_count` slots, without sharers of others' slots."""
         found: dict[tuple[str, ...], list[int]] = {}
         for index, slot in enumerate(self.slots[:slot_count]):
             if slot.shares_slot_of is None:

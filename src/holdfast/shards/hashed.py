@@ -134,7 +134,7 @@ class HashedSharding:
             found[tuple(order[index] for order, index in zip(orders, cell, strict=True))] = each + (rank < more)
         return found
 
-    def overlap_probability(self, min_shared: int, tenants: int) -> float:
+    def expected_fraction_sharing(self, min_shared: int, tenants: int) -> float:
         """Return the expected fraction of `tenants` that share `min_shared` or more workers with another tenant.
 
         It assumes random shards from groups of equal size and weight; real fleets are slightly worse.

@@ -75,12 +75,12 @@ class ZoneTracker:
         self._loop = BackgroundLoop("holdfast-tracker", self.decide, action="decide which zones are out", logger=logger)
 
     def zones_out(self, workload: str | None = None) -> frozenset[Zone]:
-        """Return the zones that are out for `workload` or for all; None means only for all."""
+        """Return the zones that are out or draining for `workload` or for all; None means only for all."""
         out = self._decision.zones_out
         return out[workload] if workload in out else out[None]  # faster than get() with a default
 
     def zones_out_for_any(self) -> frozenset[Zone]:
-        """Return the zones that are out for at least one workload."""
+        """Return the zones that are out or draining for at least one workload."""
         return frozenset().union(*self._decision.zones_out.values())
 
     @property

@@ -115,7 +115,7 @@ def test_the_odds_it_states_are_those_that_are_found(sizes: tuple[int, ...], siz
         for (one, left), (other, right) in combinations(enumerate(shards), 2):
             if len(left & right) >= shared:
                 close |= {one, other}
-        assert len(close) / 400 == pytest.approx(hashed.overlap_probability(shared, 400), abs=0.08)
+        assert len(close) / 400 == pytest.approx(hashed.expected_fraction_sharing(shared, 400), abs=0.08)
 
 
 @pytest.mark.parametrize("tenants", sampled([2000, 5000]))
@@ -128,21 +128,21 @@ def test_the_odds_it_states_are_those_that_are_found_where_not_all_groups_give_a
     hashed = HashedSharding(lattice(*map(tuple, dimensions), each=12), size, key=KEY)
     found = Counter(frozenset(hashed.shard(str(tenant)).slot_indexes) for tenant in range(tenants))
     share = sum(count for count in found.values() if count > 1) / tenants
-    assert share == pytest.approx(hashed.overlap_probability(size, tenants), rel=0.4)
+    assert share == pytest.approx(hashed.expected_fraction_sharing(size, tenants), rel=0.4)
 
 
 def test_the_odds_of_a_large_fleet() -> None:
     """Of a million tenants with four of 2048 workers by chance, one in ninety has a neighbour that shares three."""
     large = HashedSharding(Fleet.from_workers(f"w{number}" for number in range(2048)), 4, key=KEY)
-    assert large.overlap_probability(3, 1_000_000) == pytest.approx(0.0112, rel=0.02)
+    assert large.expected_fraction_sharing(3, 1_000_000) == pytest.approx(0.0112, rel=0.02)
     small = HashedSharding(Fleet.from_workers(f"w{number}" for number in range(100)), 4, key=KEY)
-    assert small.overlap_probability(3, 10_000) == pytest.approx(0.62, abs=0.02)
-    assert small.overlap_probability(0, 2) == 1.0
+    assert small.expected_fraction_sharing(3, 10_000) == pytest.approx(0.62, abs=0.02)
+    assert small.expected_fraction_sharing(0, 2) == 1.0
     uneven = HashedSharding(fleet(20, 20), 3, key=KEY)
-    assert uneven.overlap_probability(3, 100) > HashedSharding(fleet(40), 3, key=KEY).overlap_probability(3, 100), (
-        "not all threes occur"
-    )
-    assert not math.isnan(small.overlap_probability(4, 1))
+    assert uneven.expected_fraction_sharing(3, 100) > HashedSharding(fleet(40), 3, key=KEY).expected_fraction_sharing(
+        3, 100
+    ), "not all threes occur"
+    assert not math.isnan(small.expected_fraction_sharing(4, 1))
 
 
 @pytest.mark.parametrize("size", [0, -1, 13])
@@ -281,7 +281,7 @@ def test_a_worker_that_relieves_another_is_one_more() -> None:
 @pytest.mark.parametrize(("shared", "tenants"), [(-1, 10), (2, 0)])
 def test_odds_of_nothing_are_refused(shared: int, tenants: int) -> None:
     with pytest.raises(InvalidValue, match="expected 0 or more, and 1 or more"):
-        HashedSharding(fleet(8), 2, key=KEY).overlap_probability(shared, tenants)
+        HashedSharding(fleet(8), 2, key=KEY).expected_fraction_sharing(shared, tenants)
 
 
 def test_what_is_no_name_is_refused() -> None:

@@ -82,7 +82,7 @@ class SqliteBell:
         self._has_something = has_something
         self._rings = _Rings()
         self._versions: dict[str, int | None] = {}
-        self._told: dict[str, float] = {}
+        self._last_found_at: dict[str, float] = {}
 
     def heard(self, queue: str) -> tuple[int, int | None]:
         return self._rings.heard(queue), self._counter.read()
@@ -97,7 +97,9 @@ class SqliteBell:
 
     def wait(self, queue: str, seconds: float) -> bool:
         began = time.monotonic()
-        told = self._told.setdefault(queue, began)  # kept across calls, as a waiting worker calls often
+        last_found_at = self._last_found_at.setdefault(
+            queue, began
+        )  # kept across calls, as a waiting worker calls often
         known = self._versions.get(queue)
         while True:
             version = self._counter.read()
@@ -106,12 +108,12 @@ class SqliteBell:
             known = version
             now = time.monotonic()
             waited = now - began
-            pause = DEAF_SECONDS if version is None else _glance(now - told)
+            pause = DEAF_SECONDS if version is None else _glance(now - last_found_at)
             if self._rings.wait(queue, max(0.0, min(pause, seconds - waited))):
                 break
             if waited >= seconds:
                 return False
-        self._told[queue] = time.monotonic()
+        self._last_found_at[queue] = time.monotonic()
         return True
 
     def close(self) -> None:

@@ -1,10 +1,10 @@
 """The work of one transaction on one queue: the rows that it has read, and the counters that it changes.
 
 Where others write concurrently, rows are locked in one order, so that transactions do not deadlock: messages first,
-skipping those that others have locked; then tenants by id; lanes by id at the end. Parked messages are locked after
-their tenants, never before: a transaction that removes the message before them must wait for them. Counters are only
-added to, which needs no lock on a tenant. A tenant is locked, with all others of the step, if a decision depends on it:
-on its limits, groups and keys, and on lanes that do not exist yet.
+skipping those that others have locked; then tenants by id; lanes by id at the end. Parked messages, which wait for
+earlier ones of their group, are locked after their tenants, never before: a transaction that removes the message before
+them must wait for them. Counters are only added to, which needs no lock on a tenant. A tenant is locked, with all
+others of the step, if a decision depends on it: on its limits, groups and keys, and on lanes that do not exist yet.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -64,6 +64,7 @@ class Step:
         self.queue: int
         self.name: str
         self.origin: int
+        """The random number of the queue, from which traces are derived."""
         self.next_due: int | None
         """When the first leased or delayed message is due, if `due` was requested."""
         self.seen: int
