@@ -295,11 +295,11 @@ def require_known(workloads: Sequence[WorkloadSettings], zone: Zone | None, work
     """Raise NotFound if the zone or workload is not configured: it is probably misspelled, which would be costly.
 
     Without configured workloads, Holdfast only stores zone statuses. It then accepts every name of a workload, and
-    raises InvalidValue for a zone that is no AZ-ID of AWS.
+    every AZ-ID of AWS.
     """
     if not workloads:
         if zone is not None and not get_region_code(zone):
-            raise InvalidValue(
+            raise NotFound(
                 f"zone {zone} is no AZ-ID such as use1-az1, and no workload is configured: correct it, or add a "
                 "[[workload]] with the names of your zones to the settings"
             )

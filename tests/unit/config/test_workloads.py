@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast import InvalidValue, NotFound, Zone
+from holdfast import NotFound, Zone
 from holdfast.config import WorkloadSettings
 from holdfast.config.settings import require_known
 
@@ -34,5 +34,5 @@ def test_what_is_not_is_told_with_what_is(zone: str, workload: str | None, told:
 def test_where_nothing_is_configured_every_workload_and_az_id_is_welcome() -> None:
     require_known((), Zone("use1-az9"), "any")
     require_known((), Zone("usw2-lax1-az1"), None)
-    with pytest.raises(InvalidValue, match=r"zone everything is no AZ-ID such as use1-az1.*add a \[\[workload\]\]"):
+    with pytest.raises(NotFound, match=r"zone everything is no AZ-ID such as use1-az1.*add a \[\[workload\]\]"):
         require_known((), Zone("everything"), None)
