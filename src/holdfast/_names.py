@@ -22,6 +22,8 @@ def parse_zone(text: str) -> Zone:
             f"{text} is the name of a zone, which means a different zone in every account: "
             "use its AZ-ID, such as use1-az1 (`aws ec2 describe-availability-zones` lists both)"
         )
+    if text != text.lower() and _AWS_ZONE.fullmatch(text.lower()):
+        raise InvalidValue(f"zone {text}: AZ-IDs have small letters only; expected {text.lower()}")
     if not _ZONE.fullmatch(text):
         raise InvalidValue(f"zone {text[:80]!r}: expected an AZ-ID such as use1-az1")
     return Zone(text)

@@ -1,13 +1,18 @@
 """The page, in a real browser, over the real loop."""
 
+import re
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import httpx
 import pytest
 
+from holdfast import Operation, Zone
+from holdfast.telemetry import RequestRecord, encode_emf
 from tests.integration.server.process import HoldfastServer
 from tests.support.proxy import LossyProxy
 
@@ -18,6 +23,8 @@ if TYPE_CHECKING:
 
 WAIT = 40_000
 """Milliseconds until the page is taken to be wrong: the zone is left some 20 s after the start."""
+TIME = re.compile(r"[A-Z][a-z]+ \d+, 20\d\d, \d+:\d\d:\d\d\s[AP]M [A-Z]+[+\d:]*")
+"""A date and a time with its zone, in the language of the browser."""
 
 
 @pytest.fixture(scope="module")
@@ -51,24 +58,33 @@ def test_the_page_shows_the_verdict_and_the_zone_as_it_is_left(loop: str, browse
     page.goto(loop)
     page.get_by_text("live", exact=True).wait_for(timeout=WAIT)
     assert page.get_by_role("heading", name="shop in us-east-1").is_visible()
-    page.get_by_text("Verdict: isolated impact in use1-az2").wait_for(timeout=WAIT)
+    page.locator("#story").get_by_text("Verdict: isolated impact in use1-az2. Why: ").wait_for(timeout=WAIT)
     left = page.locator("article.zone.out")
     left.wait_for(timeout=WAIT)
     assert left.get_by_role("heading").inner_text() == "use1-az2"
     assert left.locator(".badge").inner_text() == "out"
-    assert page.locator("article.zone:not(.out) .badge").all_inner_texts() == ["in", "in"]
+    assert page.locator("article.zone:not(.out)").count() == 2
     assert left.locator("path.failures").get_attribute("d"), "the failures before it was left are drawn"
     told = page.locator("#story li").all_inner_texts()
     assert len([line for line in told if "Verdict" in line]) == 1
     # The zone is written out for half a minute first, and then for good: on a slow machine both are told.
     assert len(told) in {2, 3}
     assert all("use1-az2" in line for line in told)
+    assert all(TIME.match(line) for line in told)
+    panel = page.locator("#verdicts")
+    assert panel.get_by_role("heading").inner_text() == "shop: isolated impact in use1-az2"
+    assert re.search(r"Why: use1-az2: \d+\.\d% of requests fail, .*; other zones: at most \d", panel.inner_text())
+    panel.get_by_text("What to do: use1-az2 is out. When it is healthy again, bring it in:").wait_for(timeout=WAIT)
+    command = f'holdfast zone in use1-az2 --workload shop --reason "..." --server {loop}'
+    assert panel.locator("code").inner_text() == command
+    assert panel.get_by_role("button").inner_text() == "Bring use1-az2 in"
 
 
 def test_a_page_that_is_opened_later_shows_the_same(loop: str, browser_page: "Page") -> None:
     browser_page.goto(loop)
     browser_page.locator("article.zone.out").wait_for(timeout=WAIT)
-    assert browser_page.get_by_text("Verdict: isolated impact in use1-az2").is_visible()
+    assert browser_page.get_by_text("Verdict: isolated impact in use1-az2. Why: ").is_visible()
+    assert browser_page.get_by_text("What to do: use1-az2 is out.").is_visible()
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -99,6 +115,95 @@ def test_a_server_with_credentials_asks_for_one_and_says_when_it_is_wrong(
         browser_page.get_by_role("button").click()
         browser_page.get_by_text("live", exact=True).wait_for(timeout=WAIT)
         assert not field.is_visible()
+        assert browser_page.get_by_role("heading", name="No workload is configured").is_visible()
+        assert "[[workload]]" in browser_page.locator("pre").inner_text()
+
+
+WATCHED = """
+[telemetry]
+bin_seconds = 600
+[[workload]]
+name = "shop"
+region = "us-east-1"
+zones = ["use1-az1", "use1-az2", "use1-az3"]
+detector = { consecutive_windows = 100 }
+"""
+
+
+def send(operator: httpx.Client, zone: str, status: int, seconds: float, count: int) -> None:
+    record = RequestRecord(
+        namespace="shop/frontend",
+        operation=Operation("Home", "Index"),
+        region="us-east-1",
+        zone=Zone(zone),
+        instance="i-1",
+        at=time.time(),
+        status=status,
+        seconds=seconds,
+    )
+    sent = operator.post("/v1/telemetry", content=b"\n".join([encode_emf(record)] * count))
+    assert sent.json()["accepted"] == count
+
+
+def send_all(operator: httpx.Client) -> None:
+    """Let one zone be healthy and one above its thresholds; the third has no data. The page looks back a minute."""
+    send(operator, "use1-az1", 200, 0.02, 50)
+    send(operator, "use1-az2", 200, 0.867, 30)
+    send(operator, "use1-az2", 500, 0.02, 20)
+
+
+def open_as(page: "Page", server: HoldfastServer, token: str) -> None:
+    page.goto(server.address)
+    page.evaluate("token => sessionStorage.setItem('credential', token)", token)
+    page.goto(server.address)
+    page.get_by_text("live", exact=True).wait_for(timeout=WAIT)
+
+
+def wait_for_state(page: "Page", zone: str, word: str, cause: str) -> None:
+    card = page.locator("article", has=page.get_by_role("heading", name=zone))
+    card.get_by_text(word, exact=True).wait_for(timeout=WAIT)
+    card.get_by_text(re.compile(cause)).wait_for(timeout=WAIT)
+
+
+def test_every_state_of_a_zone_is_told_in_words_and_an_operator_can_change_it(
+    tmp_path: Path, browser_page: "Page", page_watch: "PageWatch"
+) -> None:
+    page_watch.allow("401|409")
+    page = browser_page
+    above = r"40\.0 % of requests fail \(threshold 5\.0 %\), latency 8\d\d ms \(threshold 500 ms\); not judged yet"
+    with HoldfastServer.start(tmp_path, settings=WATCHED) as server, server.operator() as operator:
+        viewer = operator.post("/v1/credentials", json={"role": "viewer"}).json()["token"]
+        send_all(operator)
+        open_as(page, server, viewer)
+        wait_for_state(page, "use1-az1", "healthy", "below its thresholds")
+        wait_for_state(page, "use1-az2", "above its threshold", above)
+        wait_for_state(page, "use1-az3", "no data", "no requests in the last 60 s; 20 are needed to judge the zone")
+        assert page.get_by_role("button").count() == 0, "a viewer changes nothing"
+        assert server.token is not None
+        send_all(operator)
+        open_as(page, server, server.token)
+        page.get_by_role("button", name="Take use1-az2 out").click()
+        dialog = page.get_by_role("dialog")
+        assert "Take use1-az2 out for shop? It gets no new traffic" in dialog.inner_text()
+        dialog.get_by_role("button", name="Cancel").click()
+        dialog.wait_for(state="hidden")
+        assert operator.get("/v1/status").json()["statuses"] == []
+        page.get_by_role("button", name="Take use1-az2 out").click()
+        dialog.get_by_label("Reason").fill("slow")
+        dialog.get_by_role("button", name="Take use1-az2 out").click()
+        wait_for_state(page, "use1-az2", "out", rf"since {TIME.pattern}, by credential \w+: slow")
+        page.get_by_role("button", name="Take use1-az3 out").click()
+        dialog.get_by_label("Reason").fill("too many")
+        dialog.get_by_role("button", name="Take use1-az3 out").click()
+        dialog.get_by_text("only one zone of a region may be out").wait_for(timeout=WAIT)
+        dialog.get_by_role("button", name="Cancel").click()
+        send_all(operator)
+        page.get_by_role("button", name="Bring use1-az2 in").click()
+        dialog.get_by_label("Reason").fill("fixed")
+        dialog.get_by_role("button", name="Bring use1-az2 in").click()
+        wait_for_state(page, "use1-az2", "above its threshold", above)
+        assert operator.get("/v1/status").json()["statuses"][0]["reason"] == "fixed"
+        page.goto("about:blank")
 
 
 def test_a_server_that_comes_back_is_found_again(tmp_path: Path, browser_page: "Page", page_watch: "PageWatch") -> None:

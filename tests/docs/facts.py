@@ -16,7 +16,8 @@ from litestar.routes import HTTPRoute, WebSocketRoute
 
 import holdfast.testing
 from holdfast import HoldfastError
-from holdfast.cli.commands import EXIT_CODES, EXIT_FAILED, EXIT_INTERRUPTED, app
+from holdfast.cli import EXIT_FAILED, EXIT_INTERRUPTED
+from holdfast.cli.commands import EXIT_CODES, app
 from holdfast.config import Settings
 from holdfast.config.load import format_variable_name, list_setting_types
 from holdfast.config.paths import ANY_INDEX, SettingPath, format_path

@@ -3,7 +3,8 @@
 import inspect
 import math
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
+from functools import wraps
+from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, cast
 
 from holdfast._errors import InvalidValue
 from holdfast._types import Operation, Sink
@@ -21,6 +22,22 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 Arguments = TypeVarTuple("Arguments")
 Function = TypeVar("Function", bound=Callable[..., Any])
+Method = TypeVar("Method", bound=Callable[..., Any])
+
+
+def _explain_missing_parentheses(method: Method) -> Method:
+    """Make `@dependency.call` without parentheses raise InvalidValue, instead of Python's error about arguments."""
+
+    @wraps(method)
+    def call(self: "Dependency", *functions: object, **options: Any) -> Any:
+        if functions:
+            raise InvalidValue(
+                f"call of {self.name} got {functions[0]!r}: write @dependency.call(idempotent=True) above a function "
+                "that may be repeated, with parentheses, or idempotent=False if it may not"
+            )
+        return method(self, **options)
+
+    return cast("Method", call)
 
 
 class Dependency:
@@ -115,6 +132,7 @@ class Dependency:
         histogram = state.attempt_estimator.histogram
         return histogram.exceeded_by(1 - percent / 100) if histogram.total else None
 
+    @_explain_missing_parentheses
     def call(self, *, idempotent: bool, operation: str | None = None) -> Callable[[Function], Function]:
         """Return a decorator for a function, synchronous or not, that calls the service. It keeps the signature.
 
@@ -124,21 +142,21 @@ class Dependency:
         """
         _expect("idempotent", idempotent, bool)
 
-        def decorate(function: Function) -> Function:
-            if not callable(function):
-                raise InvalidValue(f"{function!r} to call {self.name}: expected a function")
-            if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
-                raise InvalidValue(f"{function.__qualname__} is a generator: loop over attempts() and yield after each")
-            named = Operation(self.name, operation or _name_of(function))
-            if _is_asynchronous(function):
-                from holdfast.calls.drive_async import bind_async
+        return lambda function: self._bind(function, idempotent=idempotent, operation=operation)
 
-                return bind_async(self._state, function, named, idempotent=idempotent)
-            from holdfast.calls.drive import bind
+    def _bind(self, function: Function, *, idempotent: bool, operation: str | None) -> Function:
+        if not callable(function):
+            raise InvalidValue(f"{function!r} to call {self.name}: expected a function")
+        if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+            raise InvalidValue(f"{function.__qualname__} is a generator: loop over attempts() and yield after each")
+        named = Operation(self.name, operation or _name_of(function))
+        if _is_asynchronous(function):
+            from holdfast.calls.drive_async import bind_async
 
-            return bind(self._state, function, named, idempotent=idempotent)
+            return bind_async(self._state, function, named, idempotent=idempotent)
+        from holdfast.calls.drive import bind
 
-        return decorate
+        return bind(self._state, function, named, idempotent=idempotent)
 
     def run(
         self,
@@ -150,7 +168,8 @@ class Dependency:
         """Call a function now, with the timeouts and retries that `call` gives to decorated ones."""
         if _is_asynchronous(function):
             raise InvalidValue(f"{_name_of(function)} is asynchronous: await run_async() instead")
-        return self.call(idempotent=idempotent, operation=operation)(function)(*arguments)
+        _expect("idempotent", idempotent, bool)
+        return self._bind(function, idempotent=idempotent, operation=operation)(*arguments)
 
     async def run_async(
         self,

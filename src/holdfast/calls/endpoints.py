@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple, TypeAlias
 
 from holdfast._errors import EngineUnavailable, InvalidValue
+from holdfast._names import parse_zone
 from holdfast._types import Zone, ZoneView
 from holdfast.calls.resolvers.resolver import AddressesByZone, EndpointCache, StaticResolver
 
@@ -39,6 +40,7 @@ class Endpoints:
 
     Calls go to the zones in turn, and inside a zone to its endpoints in turn: each zone gets an equal share, with few
     endpoints or many. With `own_zone`, calls stay in that zone while it is in, so that its failure affects no other.
+    Zones are AZ-IDs: the name of a zone, such as us-east-1a, raises InvalidValue.
 
     `endpoints` is a mapping, or an EndpointCache that follows changes, such as `RefreshingEndpointCache`. Without
     `zones`, all zones are in. `offset` is the index to start with. Use a random one in short-lived processes; otherwise
@@ -63,7 +65,7 @@ class Endpoints:
         self._directory = directory
         self._zone_view = AllZonesIn() if zones is None else zones
         self._workload = workload
-        self._own_zone = own_zone
+        self._own_zone = None if own_zone is None else parse_zone(own_zone)
         self._offset = offset
         self._zone_counter = itertools.count(offset)
         self._address_counters: dict[Zone, itertools.count[int]] = {}

@@ -16,9 +16,10 @@ from holdfast._errors import (
     NotAllowed,
     SettingsError,
 )
+from holdfast.cli import EXIT_FAILED
 from holdfast.cli.output import Json, print_error, print_result
 
-EXIT_FAILED, EXIT_MISUSED, EXIT_UNAVAILABLE, EXIT_REFUSED, EXIT_INTERRUPTED = 1, 2, 3, 4, 130
+EXIT_MISUSED, EXIT_UNAVAILABLE, EXIT_REFUSED = 2, 3, 4
 
 EXIT_CODES: dict[type[Exception], int] = {
     CycloptsError: EXIT_MISUSED,
@@ -83,8 +84,6 @@ def run(words: Sequence[str]) -> int:
     except (HoldfastError, CycloptsError) as error:
         print_error(error, as_json="--json" in words)
         return next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), EXIT_FAILED)
-    except KeyboardInterrupt:
-        return EXIT_INTERRUPTED
     return 0
 
 

@@ -1,6 +1,7 @@
 """`holdfast demo`: show detection and evacuation on one machine."""
 
 import tempfile
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Literal
@@ -27,7 +28,8 @@ def demo(
 ) -> None:
     """Run a shop in three zones, let one zone fail, and watch it be detected and evacuated. Takes about a minute.
 
-    Real processes on loopback: six instances, a client, the server. Exit code 3 if the zone was not detected.
+    Real processes on loopback: six instances, a client, the server. Exit code 3 if the zone was not detected, or
+    a process ended early.
     Example: holdfast demo --fault latency --json
     """
     if not (find_spec("litestar") and find_spec("uvicorn")):  # the server, a separate process, needs them
@@ -35,10 +37,17 @@ def demo(
     from holdfast.demo.run import DemoOptions, DemoRun
     from holdfast.demo.terminal import format_summary, open_display
 
-    folder = directory or Path(tempfile.mkdtemp(prefix="holdfast-demo-"))
     options = DemoOptions(
-        directory=folder, zone=zone, fault=fault, rate=rate, bin_seconds=bin_seconds, keep_running=keep_running
+        directory=directory or Path(),
+        zone=zone,
+        fault=fault,
+        rate=rate,
+        bin_seconds=bin_seconds,
+        keep_running=keep_running,
     )
+    if directory is None:  # only now: refused options leave no folder behind
+        options = replace(options, directory=Path(tempfile.mkdtemp(prefix="holdfast-demo-")))
+    folder = options.directory
     if json:
         summary = DemoRun(options, lambda _: None).run()
         print_json({"summary": summary, "found": summary.found, "directory": str(folder)})

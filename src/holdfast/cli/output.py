@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, BinaryIO, TypeAlias, TypeVar
 
 import msgspec
-from cyclopts import MissingArgumentError, Parameter
+from cyclopts import MissingArgumentError, Parameter, UnusedCliTokensError
 
 from holdfast._errors import Conflict, HoldfastError, InvalidValue
 
@@ -208,6 +208,10 @@ def print_error(error: Exception, *, as_json: bool) -> None:
 def _format_error(error: Exception) -> str:
     if isinstance(error, MissingArgumentError) and error.argument and not (error.keyword or error.argument.tokens):
         return f"{error.argument.name} is needed"
+    if isinstance(error, UnusedCliTokensError) and error.unused_tokens:
+        word = error.unused_tokens[0]
+        kind = "option" if word.startswith("-") else "argument"
+        return f"unexpected {kind} {word!r}: see `{' '.join(('holdfast', *(error.command_chain or ())))} --help`"
     return str(error)
 
 

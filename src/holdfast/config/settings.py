@@ -13,7 +13,7 @@ from msgspec import Meta, Struct, to_builtins
 from msgspec.structs import force_setattr
 
 from holdfast._errors import InvalidValue, NotFound, SettingsError
-from holdfast._names import WORKLOAD_PATTERN, parse_zone
+from holdfast._names import WORKLOAD_PATTERN, get_region_code, parse_zone
 from holdfast._types import Zone
 from holdfast.config.queues import QueueSettings, require_unique_names
 from holdfast.telemetry import BIN_SECONDS
@@ -294,9 +294,15 @@ def _complete_detector(given: dict[str, Any]) -> dict[str, Any]:
 def require_known(workloads: Sequence[WorkloadSettings], zone: Zone | None, workload: str | None) -> None:
     """Raise NotFound if the zone or workload is not configured: it is probably misspelled, which would be costly.
 
-    Without configured workloads, Holdfast only stores zone statuses, and accepts all names.
+    Without configured workloads, Holdfast only stores zone statuses. It then accepts every name of a workload, and
+    every AZ-ID of AWS.
     """
     if not workloads:
+        if zone is not None and not get_region_code(zone):
+            raise NotFound(
+                f"zone {zone} is no AZ-ID such as use1-az1, and no workload is configured: correct it, or add a "
+                "[[workload]] with the names of your zones to the settings"
+            )
         return
     named = [each for each in workloads if workload in (None, each.name)]
     if not named:

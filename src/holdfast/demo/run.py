@@ -96,6 +96,10 @@ class DemoState:
     out: set[str] = field(default_factory=set)
     started: float = field(default_factory=time.time)
 
+    def add_line(self, text: str) -> None:
+        """Add a line about the run. Called in any thread; the main thread displays it within 0.1 s."""
+        self.lines.append(StoryLine(time.time() - self.started, text))
+
 
 Display = Callable[[DemoState], None]
 
@@ -113,13 +117,14 @@ class DemoRun:
         self._recovered_samples = 0
 
     def run(self) -> Summary:
-        """Run the demonstration, and return its summary. Raise EngineUnavailable if a process ends early."""
+        """Run the demonstration, and return its summary.
+
+        Raise InvalidValue if the folder cannot be used, and EngineUnavailable if a process ends early.
+        """
         options = self._options
-        options.directory.mkdir(parents=True, exist_ok=True)
-        if any(options.directory.iterdir()):
-            raise InvalidValue(f"{options.directory} is not empty: name an empty folder, so that no old records count")
+        settings = self._prepare_folder()
         with ExitStack() as stack:
-            server = self._start(stack, "server", "--settings", str(self._write_settings()))
+            server = self._start(stack, "server", "--settings", str(settings))
             self._state.address = server
             self._report(f"server on {server}")
             endpoints = self._start_shop(stack, server)
@@ -143,6 +148,7 @@ class DemoRun:
                     self._pause(math.inf)
             verdicts = self._request(server, "verdicts", list[RecordedVerdict])
             snapshot = self._request(server, "status", StatusSnapshot)
+        self._display(self._state)  # with the lines of the listener that came last
         return self._summarize(verdicts, snapshot.statuses)
 
     def _start(self, stack: ExitStack, module: str, *arguments: str, name: str | None = None) -> str:
@@ -168,8 +174,18 @@ class DemoRun:
         self._report(f"shop in {len(ZONES)} zones, {INSTANCES} instances each")
         return endpoints
 
-    def _write_settings(self) -> Path:
+    def _prepare_folder(self) -> Path:
+        """Create the folder of the run, with the settings of the server in it. Return the file of the settings."""
         directory = self._options.directory
+        try:
+            directory.mkdir(parents=True, exist_ok=True)
+            if any(directory.iterdir()):
+                raise InvalidValue(f"{directory} is not empty: name an empty folder, so that no old records count")
+            return self._write_settings(directory)
+        except OSError as error:
+            raise InvalidValue(f"{directory} cannot be written: {error.strerror}; name another folder") from error
+
+    def _write_settings(self, directory: Path) -> Path:
         file = directory / "holdfast.toml"
         zones = ", ".join(f'"{zone}"' for zone in ZONES)
         file.write_text(
@@ -215,7 +231,7 @@ class DemoRun:
                     change = msgspec.json.decode(data, type=VerdictChange)
                     zone = change.verdict.zone
                     state = "closed" if change.is_closed else f"{change.verdict.kind}{f' to {zone}' if zone else ''}"
-                    self._report(f"VERDICT {change.verdict.id}: {state}")
+                    self._state.add_line(f"VERDICT {change.verdict.id}: {state}")
                 elif name == "status":
                     self._handle_status(msgspec.json.decode(data, type=ZoneStatus))
         except (OSError, HTTPException):
@@ -229,7 +245,7 @@ class DemoRun:
         self._recovered_samples = self._recovered_samples + 1 if is_good and self._zone_left.is_set() else 0
         if self._recovered_samples == RECOVERY_SAMPLES:
             slowest = max(zone["latency"] or 0.0 for zone in zones.values())
-            self._report(
+            self._state.add_line(
                 f"RECOVERED: for {RECOVERY_SAMPLES} s no request failed and none reached {self._options.zone}; "
                 f"p90 latency {slowest * 1000:.0f} ms"
             )
@@ -237,12 +253,12 @@ class DemoRun:
     def _handle_status(self, status: ZoneStatus) -> None:
         if status.state.is_out:
             self._state.out.add(status.zone)
-            self._report(f"OUT {status.zone}")
+            self._state.add_line(f"OUT {status.zone}")
             if status.zone == self._options.zone:
                 self._zone_left.set()
         else:
             self._state.out.discard(status.zone)
-            self._report(f"IN {status.zone}")
+            self._state.add_line(f"IN {status.zone}")
 
     def _request(self, server: str, what: str, kind: Any) -> Any:
         _, body = _request(server, "GET", f"/v1/{what}")
@@ -266,7 +282,7 @@ class DemoRun:
         return summary
 
     def _report(self, text: str) -> None:
-        self._state.lines.append(StoryLine(time.time() - self._state.started, text))
+        self._state.add_line(text)
         self._display(self._state)
 
 

@@ -15,8 +15,10 @@ from holdfast.demo.shop import WORKLOAD
 from holdfast.demo.summary import Phase, Summary
 
 _BARS = " ▁▂▃▄▅▆▇█"
-_SECONDS = 40
-"""Seconds that a sparkline shows."""
+_MAX_SECONDS = 40
+"""Maximum seconds that a sparkline shows."""
+_OTHER_WIDTH = 18
+"""Width of a row without its two sparklines: zone, state, and the space between the columns."""
 _MAX_LATENCY = 1.0  # at the top of a sparkline
 
 
@@ -27,8 +29,9 @@ def open_display(stream: TextIO | None = None) -> Iterator[Display]:
     if not stream.isatty():
         yield _LineDisplay(stream)
         return
-    with Live(console=Console(file=stream), refresh_per_second=8) as live:
-        yield lambda state: live.update(_render(state))
+    console = Console(file=stream)
+    with Live(console=console, refresh_per_second=8) as live:
+        yield lambda state: live.update(render(state, console.width))
 
 
 class _LineDisplay:
@@ -50,9 +53,11 @@ def sparkline(values: list[float | None], highest: float) -> str:
     return "".join(_BARS[0] if value is None else _BARS[max(1, min(8, round(value / highest * 8)))] for value in values)
 
 
-def _render(state: DemoState) -> Group:
-    table = Table("zone", f"failures, {_SECONDS} s", f"latency, {_SECONDS} s", "", box=None, pad_edge=False)
-    samples = list(state.traffic)[-_SECONDS:]
+def render(state: DemoState, width: int) -> Group:
+    """Return the display for a terminal with `width` columns: as many of the latest seconds as fit."""
+    seconds = max(1, min(_MAX_SECONDS, (width - _OTHER_WIDTH) // 2))
+    table = Table("zone", f"failures, {seconds} s", f"latency, {seconds} s", "", box=None, pad_edge=False)
+    samples = list(state.traffic)[-seconds:]
     for zone in ZONES:
         readings: list[dict[str, Any]] = [sample["workloads"][WORKLOAD][zone] for sample in samples]
         shares = [reading["faults"] / reading["requests"] if reading["requests"] else None for reading in readings]
@@ -60,8 +65,8 @@ def _render(state: DemoState) -> Group:
         status = Text("out", "bold yellow") if zone in state.out else Text("in", "green")
         table.add_row(
             zone,
-            Text(sparkline(shares, 1.0).rjust(_SECONDS), "red"),
-            Text(sparkline(latencies, _MAX_LATENCY).rjust(_SECONDS), "blue"),
+            Text(sparkline(shares, 1.0).rjust(seconds), "red"),
+            Text(sparkline(latencies, _MAX_LATENCY).rjust(seconds), "blue"),
             status,
         )
     story = Text("\n".join(f"{at:6.1f} s  {text}" for at, text in list(state.lines)[-12:]))

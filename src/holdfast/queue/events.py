@@ -49,6 +49,10 @@ class AttemptEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     result: AttemptResult
     error: str | None = None
     """The class name of the handler's exception, or None."""
+    reason: str | None = None
+    """The class name and the text of the handler's exception, as with a dead letter."""
+    detail: str | None = None
+    """Its traceback."""
     job: str | None = None
 
 

@@ -467,7 +467,8 @@ def _describe(event: AttemptEvent | PollEvent | QueueAlarm) -> str:
             "workers that probably crashed: look at the dead letters"
         )
     delivery = event.delivery
-    why = f": {event.error}" if event.error else ""
+    reason = event.reason or event.error
+    why = f": {reason}" if reason else ""
     return (
         f"queue {delivery.queue}: message {delivery.id} of tenant {delivery.tenant} was {event.result} "
         f"after attempt {delivery.attempt}, in {event.seconds:.3f} s{why}"
@@ -485,5 +486,5 @@ def _fields(event: AttemptEvent | PollEvent | QueueAlarm) -> dict[str, Any]:
         delivery = event.delivery
         fields |= {"queue": delivery.queue, "tenant": delivery.tenant, "message_id": delivery.id}
         fields |= {"attempt": delivery.attempt, "result": str(event.result), "seconds": event.seconds}
-        fields |= {"error": event.error, "job": event.job, "trace": delivery.trace}
+        fields |= {"error": event.error, "exception": event.detail, "job": event.job, "trace": delivery.trace}
     return {name: value for name, value in fields.items() if value is not None}

@@ -31,10 +31,12 @@ class TextFormatter(logging.Formatter):
     """A formatter for one line of text per record, for people at a terminal."""
 
     def format(self, record: logging.LogRecord) -> str:
-        extra = " ".join(f"{name}={value}" for name, value in _get_extra(record).items())
+        fields = _get_extra(record)
+        exception = self.formatException(record.exc_info) if record.exc_info else fields.pop("exception", None)
+        extra = " ".join(f"{name}={value}" for name, value in fields.items())
         line = f"{_format_time(record)} {record.levelname.lower():<7} {record.name}: {record.getMessage()}"
-        exception = "\n" + self.formatException(record.exc_info) if record.exc_info else ""
-        return f"{_escape_control_characters(line + ('  ' + extra if extra else ''))}{exception}"
+        lines = [line + ("  " + extra if extra else ""), *str(exception or "").splitlines()]
+        return "\n".join(map(_escape_control_characters, lines))
 
 
 def configure_logging(settings: LogSettings, stream: TextIO | None = None, *, with_pid: bool = False) -> None:

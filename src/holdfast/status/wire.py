@@ -11,6 +11,10 @@ KNOWN_HEADER = "holdfast-known"
 """`no` if the zone is reported as in only because the server has not read its store yet."""
 
 
+WORKLOAD_HEADER = "holdfast-workload"
+"""`unknown` if the query names a workload, and the server has others, but not this one."""
+
+
 class StatusSnapshot(Struct, frozen=True, kw_only=True):
     """All statuses that a server knows."""
 

@@ -315,3 +315,14 @@ def test_without_any_server_the_zone_is_in_and_without_extras_the_agent_runs(tmp
     assert process.returncode == 0
     assert "all zones count as in for now: only 0 of 1 sources have answered" in errors
     assert "Traceback" not in errors
+
+
+def test_a_workload_that_the_server_does_not_have_is_told(tmp_path: Path) -> None:
+    workload = '[[workload]]\nname = "shop"\nregion = "us-east-1"\nzones = ["use1-az1", "use1-az2"]\n'
+    with HoldfastServer.start(tmp_path / "server", settings=OPEN + workload) as server:
+        told = f"server {server.address} has no workload chop: only zones that are out for all workloads count here"
+        with HoldfastAgent.start(tmp_path, "--workload", "chop", "--endpoint", server.address) as agent:
+            until(lambda: told in agent.log.read_text())
+        with server.client() as client:
+            assert client.get("/v1/status?workload=chop").headers["holdfast-workload"] == "unknown"
+            assert "holdfast-workload" not in client.get("/v1/status?workload=shop").headers

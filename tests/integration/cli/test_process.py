@@ -165,7 +165,56 @@ def test_an_interrupt_ends_a_command_that_waits_with_130_and_no_traceback(tmp_pa
             process.send_signal(signal.SIGINT)
             printed = process.communicate(timeout=STUCK)
     assert process.returncode == 130
-    assert printed == ("", "")
+    assert printed == ("", "holdfast: interrupted\n")
+
+
+INTERRUPTED_AT_IMPORT = """
+import os, signal, sys
+
+class Finder:
+    def find_spec(self, name, *_):
+        if name == "cyclopts":
+            os.kill(os.getpid(), signal.SIGINT)
+
+sys.meta_path.insert(0, Finder())
+"""
+
+
+def test_an_interrupt_while_the_commands_are_imported_ends_with_130_and_no_traceback(tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text(INTERRUPTED_AT_IMPORT)
+    path = f"{tmp_path}{os.pathsep}{os.environ.get('PYTHONPATH', '')}"
+    finished = subprocess.run(
+        [sys.executable, "-m", "holdfast", "demo"],
+        env=environment(PYTHONPATH=path),
+        capture_output=True,
+        text=True,
+        timeout=STUCK,
+        check=False,
+    )
+    assert (finished.returncode, finished.stdout, finished.stderr) == (130, "", "holdfast: interrupted\n")
+
+
+@pytest.mark.parametrize(
+    "words", [["demo"], ["completion", "bash"], ["--version", "--json"]], ids=["lines", "much", "json"]
+)
+def test_a_full_standard_output_is_told_and_exits_with_1(tmp_path: Path, words: list[str]) -> None:
+    with Path("/dev/full").open("w") as full:
+        finished = subprocess.run(
+            [sys.executable, "-m", "holdfast", *words],
+            env=environment(TMPDIR=str(tmp_path)),
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=STUCK,
+            check=False,
+        )
+    text = "standard output cannot be written: No space left on device"
+    told = (
+        json.dumps({"error": "output", "detail": text}, separators=(",", ":"))
+        if "--json" in words
+        else f"holdfast: {text}"
+    )
+    assert (finished.returncode, finished.stderr) == (1, f"{told}\n")
 
 
 def test_a_backup_is_made_beside_a_running_server(tmp_path: Path) -> None:

@@ -123,7 +123,7 @@ def test_a_zone_that_is_only_slow_is_found(tmp_path: Path) -> None:
     assert answer["summary"]["until_last_request"]["failed"] == 0
 
 
-@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
 def test_however_it_is_ended_no_process_is_left(tmp_path: Path, sent: signal.Signals) -> None:
     with running(tmp_path, "--keep-running") as process:
         assert process.stdout is not None
@@ -133,6 +133,16 @@ def test_however_it_is_ended_no_process_is_left(tmp_path: Path, sent: signal.Sig
         assert len(processes_of(tmp_path)) >= 8
         process.send_signal(sent)
         process.wait(20)
+    wait_until_none_is_left(tmp_path)
+
+
+def test_an_interrupt_while_processes_start_is_told_and_no_process_is_left(tmp_path: Path) -> None:
+    with running(tmp_path) as process:
+        assert process.stdout is not None
+        assert "server on" in process.stdout.readline()
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=20)
+    assert (process.returncode, errors) == (130, "holdfast: interrupted\n")
     wait_until_none_is_left(tmp_path)
 
 

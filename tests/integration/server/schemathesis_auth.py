@@ -11,7 +11,7 @@ from typing import Any
 import schemathesis
 
 from holdfast._clock import SystemClock
-from holdfast._names import WORKLOAD_PATTERN
+from holdfast._names import WORKLOAD_PATTERN, ZONE_PATTERN
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.queue import OutgoingMessage, SentMessage, open_backend
 from holdfast.queue.backend import QueueChange
@@ -38,7 +38,9 @@ class NewOperator:
 
 @schemathesis.hook
 def map_path_parameters(context: Any, parameters: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Good names of queues become the name of one, and numbers a message's; what is meant to be wrong stays so."""
+    """Good names of queues and zones become those of one, and numbers a message's; what is meant wrong stays so."""
+    if parameters is not None and re.fullmatch(ZONE_PATTERN, str(parameters.get("zone", ""))):
+        parameters["zone"] = "use1-az1"
     if parameters is not None and re.fullmatch(WORKLOAD_PATTERN, str(parameters.get("queue", ""))):
         parameters["queue"] = QUEUE
         if isinstance(parameters.get("message"), int):

@@ -152,6 +152,12 @@ def test_a_generator_is_refused(make: Callable[..., Dependency]) -> None:
         make().call(idempotent=True)(pages)
 
 
+def test_a_decorator_without_parentheses_is_refused_with_what_to_write(make: Callable[..., Dependency]) -> None:
+    bare: Any = make().call
+    with pytest.raises(InvalidValue, match=r"write @dependency\.call\(idempotent=True\) .* with parentheses"):
+        bare(lambda: 1)
+
+
 @pytest.mark.parametrize("failures", [1, 3])
 @pytest.mark.parametrize("total", [60.0, 1.5])
 def test_nothing_is_kept_of_an_error(make: Callable[..., Dependency], failures: int, total: float) -> None:

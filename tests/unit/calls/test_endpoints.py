@@ -52,6 +52,13 @@ def test_zones_get_equal_shares_whatever_the_number_of_their_instances() -> None
     assert Counter(address for _, address in calls) == {"a": 6, "b": 6, "c": 12, "d": 4, "e": 4, "f": 4}
 
 
+def test_the_name_of_a_zone_is_refused_because_no_status_has_it() -> None:
+    with pytest.raises(InvalidValue, match="us-east-1a is the name of a zone"):
+        Endpoints({Zone("us-east-1a"): ["a"]})
+    with pytest.raises(InvalidValue, match="us-east-1b is the name of a zone"):
+        Endpoints(BY_ZONE, own_zone=Zone("us-east-1b"))
+
+
 def test_an_endpoint_is_a_pair_with_names() -> None:
     endpoint = Endpoints(BY_ZONE).next()
     zone, address = endpoint

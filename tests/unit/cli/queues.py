@@ -42,10 +42,10 @@ def of(tenant: str, *bodies: bytes) -> list[OutgoingMessage]:
     return [OutgoingMessage(tenant=tenant, body=body) for body in bodies]
 
 
-def taken(queue: str, count: int = 1000) -> Sequence[Delivery]:
+def taken(queue: str, count: int = 1000, *, lease: float = 600.0) -> Sequence[Delivery]:
     """What a worker is handed, and forgets about."""
     with opened() as backend:
-        return backend.lease(LeaseRequest(queue=queue, count=count, lease=600.0)).deliveries
+        return backend.lease(LeaseRequest(queue=queue, count=count, lease=lease)).deliveries
 
 
 def bury(

@@ -164,7 +164,8 @@ WRONG: list[tuple[list[str], str]] = [
     (["shards", "plan", "fleet.csv", "--sise", "3"], "Did you mean --size?"),
     (["shards", "plan", "--size", "four"], "four"),
     (["shards", "isolate"], "TENANT"),
-    (["shards", "isolate", "a", "b"], "b"),
+    (["shards", "isolate", "a", "b"], "unexpected argument 'b': see `holdfast shards isolate --help`"),
+    (["check", "a", "b"], "unexpected argument 'b': see `holdfast check --help`"),
     (["worker", "jobs:mail", "--processes", "0"], "--processes"),
 ]
 
@@ -217,13 +218,14 @@ def test_what_is_unavailable_exits_with_3(run: Run, monkeypatch: pytest.MonkeyPa
     assert "hunter2" not in ran.err
 
 
-def test_an_interrupt_exits_with_130_and_says_nothing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupt_exits_with_130_and_says_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("holdfast.cli.server.load", interrupted)
     ran = run("check")
-    assert (ran.code, ran.out, ran.err) == (130, "", "")
+    assert (ran.code, ran.out, ran.err) == (130, "", "holdfast: interrupted\n")
+    assert run("check", "--json").error == {"error": "interrupted", "detail": "interrupted"}
 
 
 CHECKS = {"bash": ["bash", "-n"], "zsh": ["zsh", "-n"], "fish": ["fish", "--no-execute"]}

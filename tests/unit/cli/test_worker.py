@@ -26,7 +26,7 @@ from holdfast.config import Settings
 from holdfast.queue import Delivery, Limits, OutgoingMessage, Queue, WorkerOptions
 from holdfast.queue.backend import LeaseRequest, LeaseResult, QueueChange
 from tests.unit.cli.conftest import Run
-from tests.unit.cli.queues import STORE, bury, fill, of, opened
+from tests.unit.cli.queues import STORE, bury, fill, of, opened, taken
 
 STUCK = 30.0
 
@@ -225,6 +225,29 @@ class TestOnce:
         assert run("worker", "jobs:mail", "--until-empty").code == 0
         assert seen(here) == ["mail now"]
 
+    def test_what_another_worker_has_leased_is_told_with_the_time_when_it_is_free_again(self, run: Run) -> None:
+        make("mail")
+        fill("mail", *of("a", b"leased"))
+        taken("mail")
+        ran = run("worker", "jobs:mail", "--until-empty")
+        assert ran.code == 0
+        [told] = [
+            entry["message"] for line in ran.err.splitlines() if (entry := json.loads(line))["level"] == "warning"
+        ]
+        assert re.fullmatch(
+            r"queue mail: other workers have leased 1 message; the leases of workers that died expire within 30 s, by "
+            r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ: run this again then, or wait for them with --until-settled",
+            told,
+        )
+
+    def test_what_a_dead_worker_has_leased_is_waited_for_if_wanted(self, run: Run, here: Path) -> None:
+        make("mail")
+        fill("mail", *of("a", b"leased"))
+        taken("mail", lease=1.0)
+        ran = run("worker", "jobs:mail", "--until-settled")
+        assert (ran.code, seen(here)) == (0, ["mail leased"])
+        assert "other workers" not in ran.err
+
     def test_what_is_being_handled_is_waited_for(self) -> None:
         """Also what waits behind it here: nothing waits in the queue any more, and it is not done."""
         queue, go, begun = Queue("mail", f"sqlite:{STORE}"), threading.Event(), threading.Event()
@@ -355,7 +378,10 @@ def test_what_fails_and_what_is_buried_is_logged_and_what_goes_well_is_not(run: 
     entries = [json.loads(line) for line in ran.err.splitlines()]
     told = {(one["level"], one["queue"], one["message_id"], one["result"]) for one in entries if "message_id" in one}
     assert told == {("warning", "mail", buried, "buried"), ("info", "idle", retried, "retried")}
-    assert any(f"message {buried} of tenant a was buried after attempt 1" in one["message"] for one in entries)
+    [entry] = [one for one in entries if one.get("message_id") == buried]
+    assert f"message {buried} of tenant a was buried after attempt 1" in entry["message"]
+    assert entry["message"].endswith(": ValueError: no")
+    assert 'raise ValueError("no")\nValueError: no' in entry["exception"]
 
 
 class TestZones:

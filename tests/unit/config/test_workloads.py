@@ -31,5 +31,8 @@ def test_what_is_not_is_told_with_what_is(zone: str, workload: str | None, told:
     assert str(caught.value) == told
 
 
-def test_where_nothing_is_configured_everything_is_welcome() -> None:
+def test_where_nothing_is_configured_every_workload_and_az_id_is_welcome() -> None:
     require_known((), Zone("use1-az9"), "any")
+    require_known((), Zone("usw2-lax1-az1"), None)
+    with pytest.raises(NotFound, match=r"zone everything is no AZ-ID such as use1-az1.*add a \[\[workload\]\]"):
+        require_known((), Zone("everything"), None)

@@ -108,6 +108,11 @@ def test_people_get_an_exception_below_its_line() -> None:
     assert first.endswith("error   holdfast.test: failed")
     assert rest[0] == "Traceback (most recent call last):"
     assert rest[-1] == "ValueError: invalid literal for int() with base 10: 'why'"
+    stream.truncate(0)
+    logger.warning("failed", extra={"job": "welcome", "exception": "Traceback\nValueError: \x1b[2J\n"})
+    first, *rest = stream.getvalue().lstrip("\0").splitlines()
+    assert first.endswith("warning holdfast.test: failed  job=welcome")
+    assert rest == ["Traceback", r"ValueError: \x1b[2J"]
 
 
 def test_what_a_caller_sent_can_neither_forge_a_line_nor_steer_a_terminal() -> None:

@@ -329,6 +329,11 @@ class TestNames:
         with pytest.raises(InvalidValue, match="expected an AZ-ID such as use1-az1"):
             parse_zone(name)
 
+    @pytest.mark.parametrize("name", ["USE1-AZ1", "use1-AZ1"])
+    def test_capital_letters_are_refused_because_no_status_has_them(self, name: str) -> None:
+        with pytest.raises(InvalidValue, match=f"zone {name}: AZ-IDs have small letters only; expected use1-az1"):
+            parse_zone(name)
+
     @pytest.mark.parametrize("name", ["", "a/b", "a b", "x" * 129, "a\n"])
     def test_what_cannot_be_a_workload_is_refused(self, name: str) -> None:
         with pytest.raises(InvalidValue, match="expected 1 to 128 letters"):

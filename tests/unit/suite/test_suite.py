@@ -1,8 +1,15 @@
 """How the tests themselves are run: what starts first, how far properties look, and tables in one test."""
 
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 
 from tests.depth import EXAMPLES, TIMES, examples
+from tests.docs.pages import ROOT
 from tests.parts import deal, part_of, rank
 from tests.table import every_row, sampled
 
@@ -66,3 +73,25 @@ def test_all_but_the_first_cases_are_left_to_a_proof() -> None:
     assert first == 1
     assert [case.values for case in (second, third)] == [(2,), (3,)]
     assert [mark.name for mark in second.marks] == ["proof"]
+
+
+def test_an_installation_says_each_step_before_it_begins(tmp_path: Path) -> None:
+    """The tools are replaced by ones that only say that they run: the real ones need minutes and a registry."""
+    shutil.copytree(ROOT / "scripts", tmp_path / "scripts")
+    shutil.copytree(ROOT / "requirements", tmp_path / "requirements")
+    tools = tmp_path / ".venv" / "bin"
+    tools.mkdir(parents=True)
+    for name in ("pip", "uv"):
+        (tools / name).write_text(f'#!/bin/sh\n[ "$1" = config ] || echo "{name} runs"\n')
+        (tools / name).chmod(0o755)
+    (tools / "python").symlink_to(sys.executable)
+    run = subprocess.run([tmp_path / "scripts" / "install"], capture_output=True, text=True, timeout=60, check=False)
+    assert (run.returncode, run.stderr) == (0, "")
+    assert re.sub(r"\d+ packages.*", "N packages", run.stdout).splitlines() == [
+        "make install: installing uv, which installs the rest faster",
+        "pip runs",
+        "make install: installing N packages",
+        "uv runs",
+        "make install: installing Holdfast itself",
+        "uv runs",
+    ]

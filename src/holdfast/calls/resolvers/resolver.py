@@ -27,13 +27,16 @@ class EndpointCache(Protocol):
 
 
 def normalize(found: AddressesByZone) -> AddressesByZone:
-    """Return an immutable copy without empty zones and duplicates. Raise InvalidValue for text instead of a list."""
+    """Return an immutable copy without empty zones and duplicates.
+
+    Raise InvalidValue for text instead of a list, and for a zone that is no AZ-ID, which would never be out.
+    """
     normalized = {}
     for zone, addresses in found.items():
         if isinstance(addresses, str):  # a str is a sequence of str as well
             raise InvalidValue(f"endpoints of zone {zone} are {addresses!r}: expected a list of addresses")
         if addresses:
-            normalized[zone] = tuple(dict.fromkeys(addresses))
+            normalized[parse_zone(zone)] = tuple(dict.fromkeys(addresses))
     return MappingProxyType(normalized)
 
 

@@ -41,6 +41,9 @@ def worker(
     until_empty: Annotated[
         bool, Parameter(help="Exit when no message waits. Delayed messages are left for later.")
     ] = False,
+    until_settled: Annotated[
+        bool, Parameter(help="Exit when no message waits, and no worker has leased one, not even one that died.")
+    ] = False,
     export: Annotated[
         list[str] | None,
         Parameter(
@@ -66,6 +69,7 @@ def worker(
         concurrency=concurrency,
         shutdown_timeout=shutdown_timeout,
         until_empty=until_empty,
+        until_settled=until_settled,
         zone=zone,
         workload=workload,
         endpoints=tuple(endpoint or ()),

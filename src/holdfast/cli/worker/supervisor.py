@@ -147,7 +147,7 @@ class Supervisor:
         assert child.process.stdin is not None
         child.process.stdin.close()
         child.process = None
-        if self._kill_at is not None or (self._task.until_empty and code == 0):
+        if self._kill_at is not None or (self._task.ends_by_itself and code == 0):
             return
         now = time.monotonic()
         child.crashes, pause = next_pause(child.crashes, now - child.begun)

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from datetime import UTC, datetime
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
@@ -15,7 +16,7 @@ import msgspec
 
 from holdfast._errors import EngineUnavailable, HoldfastError, SettingsError
 from holdfast._multi_sink import MultiSink
-from holdfast._names import check_workload_name, parse_zone
+from holdfast._names import check_workload_name, format_count, parse_zone
 from holdfast._types import Sink, Zone, ZoneView
 from holdfast.cli.worker.targets import find_queues
 from holdfast.compose import Databases, open_status_store, require_store
@@ -23,6 +24,7 @@ from holdfast.config import LoadedSettings, load
 from holdfast.config.paths import SettingPath
 from holdfast.metrics import ExportTarget, LogExporter, open_exporters
 from holdfast.queue import Queue, Worker, WorkerOptions
+from holdfast.queue.backend import QueueSnapshot
 from holdfast.queue.events import PollEvent, QueueEvent
 from holdfast.queue.metrics import QueueMetrics
 
@@ -51,6 +53,8 @@ class WorkerTask(msgspec.Struct, frozen=True, kw_only=True):
     concurrency: int
     shutdown_timeout: float
     until_empty: bool = False
+    until_settled: bool = False
+    """Like `until_empty`, but also wait for the messages that other workers have leased."""
     zone: str | None = None
     workload: str | None = None
     endpoints: tuple[str, ...] = ()
@@ -61,6 +65,11 @@ class WorkerTask(msgspec.Struct, frozen=True, kw_only=True):
     process: int = 0
     """The number of this process among `processes`."""
     processes: int = 1
+
+    @property
+    def ends_by_itself(self) -> bool:
+        """Whether the process exits when it finds no more messages."""
+        return self.until_empty or self.until_settled
 
     def load(self) -> LoadedSettings:
         """Load the settings that apply to the task."""
@@ -117,7 +126,7 @@ class SignalHandlers:
 
 
 def run_workers(task: WorkerTask, stop: StopRequest, ready: Callable[[list[str]], None]) -> None:
-    """Handle messages until `stop` is requested or, with `until_empty`, until no message waits.
+    """Handle messages until `stop` is requested or, with `until_empty` or `until_settled`, until none is left.
 
     `ready` is called with the names of the queues just before the first lease, when their stores are open and metrics
     are served. Raise HoldfastError if the work cannot begin, or cannot continue because the handlers of a queue hang.
@@ -161,7 +170,9 @@ def run_workers(task: WorkerTask, stop: StopRequest, ready: Callable[[list[str]]
         stuck: list[str] = []
         while not stop.is_requested:
             time.sleep(CHECK_INTERVAL_SECONDS)
-            if task.until_empty and all(one.is_drained() for one in workers):
+            if task.ends_by_itself and all(one.is_drained(leased=task.until_settled) for one in workers):
+                for one in workers:
+                    one.warn_of_leased_messages()
                 break
             stuck = [one.worker.queue.name for one in workers if one.is_stuck_too_long(time.monotonic())]
             if stuck:
@@ -185,6 +196,8 @@ class QueueWorker:
         combined: Sink[QueueEvent] = self if sink is None else MultiSink(self, sink)
         self.worker = Worker(queue, options, zones=zones, sink=combined)
         self._was_empty = False
+        self._snapshot: QueueSnapshot | None = None
+        """The queue when it was last checked for messages that are left."""
         self._stuck_since: float | None = None
 
     def emit(self, event: QueueEvent) -> None:
@@ -192,8 +205,11 @@ class QueueWorker:
         if isinstance(event, PollEvent):
             self._was_empty = event.is_empty
 
-    def is_drained(self) -> bool:
-        """Return whether no message waits or is leased. Delayed messages do not count. True while the zone is out."""
+    def is_drained(self, *, leased: bool = False) -> bool:
+        """Return whether no message waits or is leased by this worker; with `leased`, also by no other worker.
+
+        Delayed messages do not count. True while the zone is out.
+        """
         if self.worker.is_zone_out:
             return True
         if not self._is_idle():
@@ -201,10 +217,27 @@ class QueueWorker:
         # Nothing could be leased, but messages may wait because of their tenants' limits.
         queue = self.worker.queue
         try:
-            waiting = queue.backend.inspect(queue.name, top=0).totals.waiting
+            self._snapshot = queue.backend.inspect(queue.name, top=0)
         except EngineUnavailable:
             return False  # unknown, so try again
-        return not waiting and self._is_idle()  # again, because messages may have been leased meanwhile
+        totals = self._snapshot.totals
+        if totals.waiting or (leased and totals.leased):
+            return False
+        return self._is_idle()  # again, because messages may have been leased meanwhile
+
+    def warn_of_leased_messages(self) -> None:
+        """Warn of messages that other workers had leased at the last check: a dead worker never settles them."""
+        found = self._snapshot
+        if found is not None and found.totals.leased:
+            end = datetime.fromtimestamp(found.at + found.policy.lease, UTC)
+            logger.warning(
+                "queue %s: other workers have leased %s; the leases of workers that died expire within %g s, by %s: "
+                "run this again then, or wait for them with --until-settled",
+                found.queue,
+                format_count(found.totals.leased, "message"),
+                found.policy.lease,
+                f"{end:%Y-%m-%d %H:%M:%SZ}",
+            )
 
     def _is_idle(self) -> bool:
         return self._was_empty and self.worker.is_idle

@@ -62,6 +62,8 @@ class FinishedMessage:
     disposition: Disposition
     seconds: float = 0.0
     error: str | None = None
+    reason: str | None = None
+    detail: str | None = None
     is_uncertain: bool = False
     """Whether an earlier try, whose answer was lost, may already have settled it."""
 

@@ -95,13 +95,15 @@ class Handlers:
         if not isinstance(error, NoAttemptLeft | InvalidValue):
             return self.finish_failed(message, error, 0.0)
         reason = str(error) if isinstance(error, NoAttemptLeft) else _format_reason(error)
-        return FinishedMessage(message, Bury(reason), error=type(error).__name__)
+        return FinishedMessage(message, Bury(reason), error=type(error).__name__, reason=reason)
 
     def finish_failed(self, message: LeasedMessage, error: BaseException, seconds: float) -> FinishedMessage:
         """Return the disposition of a message whose handler raised any exception. Does not raise."""
-        name = type(error).__name__
+        name, reason, detail = type(error).__name__, None, None
         try:
-            disposition = self._decide_disposition(message, error, name)
+            if not isinstance(error, Postpone):
+                reason, detail = _format_reason(error), _format_detail(error)
+            disposition = self._decide_disposition(message, error, reason or name, detail or "")
         except BaseException:  # a message without a disposition would stay leased forever
             log.exception(
                 "message %d of %s: its handler raised %s, and deciding on a retry failed; it is retried in %g s, or "
@@ -113,20 +115,22 @@ class Handlers:
             )
             is_last = message.delivery.attempt >= self._get_max_attempts(message)
             disposition = Bury(name) if is_last else RetryLater(FALLBACK_DELAY)
-        return FinishedMessage(message, disposition, seconds, name)
+        return FinishedMessage(message, disposition, seconds, name, reason, detail)
 
-    def _decide_disposition(self, message: LeasedMessage, error: BaseException, name: str) -> RetryLater | Bury:
+    def _decide_disposition(
+        self, message: LeasedMessage, error: BaseException, reason: str, detail: str
+    ) -> RetryLater | Bury:
         match error:
             case Postpone():
                 return RetryLater(min(self._max_delay, max(0.0, float(error.seconds))), is_attempt=False)
             case Reject():
-                return Bury(_get_text(error)[:MAX_REASON] or name, _format_detail(error))
+                return Bury(_get_text(error)[:MAX_REASON] or type(error).__name__, detail)
             case _:
                 disposition = decide_after_failure(
                     message.delivery.attempt,
                     self._get_max_attempts(message),
-                    _format_reason(error),
-                    _format_detail(error),
+                    reason,
+                    detail,
                     backoff=message.options.backoff,
                     chance=random.random,
                 )

@@ -105,13 +105,20 @@ class Settler:
                         if was_valid or one.is_uncertain
                         else AttemptResult.LEASE_LOST
                     )
-                    self._context.events.emit(_event(one.message, at, one.seconds, ending, one.error))
+                    self._context.events.emit(_event(one, at, ending))
 
 
-def _event(
-    message: LeasedMessage, at: float, seconds: float, ending: AttemptResult, error: str | None = None
-) -> AttemptEvent:
-    return AttemptEvent(delivery=message.delivery, at=at, seconds=seconds, result=ending, error=error, job=message.job)
+def _event(one: FinishedMessage, at: float, ending: AttemptResult) -> AttemptEvent:
+    return AttemptEvent(
+        delivery=one.message.delivery,
+        at=at,
+        seconds=one.seconds,
+        result=ending,
+        error=one.error,
+        reason=one.reason,
+        detail=one.detail,
+        job=one.message.job,
+    )
 
 
 def get_attempt_result(disposition: Disposition) -> AttemptResult:
@@ -190,7 +197,8 @@ class Watchdog:
         self._interrupt(message, why)
         if message.started_at is not None and context.events.is_enabled:
             seconds = context.clock.monotonic() - message.started_at
-            context.events.emit(_event(message, context.clock.wall(), seconds, AttemptResult.LEASE_LOST))
+            lost = FinishedMessage(message, Release(), seconds)
+            context.events.emit(_event(lost, context.clock.wall(), AttemptResult.LEASE_LOST))
 
     def _end(self, message: LeasedMessage, finished: FinishedMessage, why: str) -> None:
         if self._context.leased.finish(finished):

@@ -5,7 +5,9 @@ const SHOWN_SECONDS = 60;
 const SLOWEST_SECONDS = 1;
 const MAX_PAUSE_MS = 5000;
 
-const state = { workloads: [], out: new Map(), traffic: [], story: [] };
+const state = {
+  workloads: [], out: new Map(), verdicts: new Map(), traffic: [], story: [], binSeconds: 10, isOperator: false,
+};
 const element = (id) => document.getElementById(id);
 
 function make(tag, properties = {}, ...children) {
@@ -25,6 +27,15 @@ function draw(kind, path) {
   shape.setAttribute("d", path);
   picture.append(shape);
   return picture;
+}
+
+// Returns the share of requests as text.
+function percent(share) {
+  return `${(100 * share).toFixed(1)} %`;
+}
+
+function milliseconds(seconds) {
+  return `${Math.round(seconds * 1000)} ms`;
 }
 
 function readings(workload, zone) {
@@ -54,46 +65,177 @@ function line(values) {
     .join("");
 }
 
-function zoneCard(workload, zone) {
-  const recent = readings(workload, zone);
-  const last = recent.slice(-5);
-  const requests = last.reduce((sum, reading) => sum + reading.requests, 0);
-  const faults = last.reduce((sum, reading) => sum + reading.faults, 0);
-  const latencies = last.map((reading) => reading.latency).filter((value) => value !== null);
-  const latency = latencies.length ? Math.max(...latencies) : null;
-  const status = state.out.get(`${zone} ${workload}`) ?? state.out.get(`${zone} `);
-  const shares = recent.map((reading) => (reading.requests ? reading.faults / reading.requests : 0));
-  return make(
-    "article",
-    { className: status ? "zone out" : "zone" },
-    make("header", {}, make("h3", { textContent: zone }), make("span", { className: "badge", textContent: status ? status.state : "in" })),
-    make("p", { textContent: status ? `since ${clock(status.since)}, by ${status.by}` : "" }),
-    make(
-      "dl",
-      {},
-      make("dt", { textContent: "failures" }),
-      make("dd", {}, draw("failures", bars(shares))),
-      make("dd", { className: "figure", textContent: requests ? `${((100 * faults) / requests).toFixed(1)} %` : "–" }),
-      make("dt", { textContent: "latency p90" }),
-      make("dd", {}, draw("latency", line(recent.map((reading) => reading.latency)))),
-      make("dd", { className: "figure", textContent: latency === null ? "–" : `${Math.round(latency * 1000)} ms` }),
-      make("dt", { textContent: "requests" }),
-      make("dd"),
-      make("dd", { className: "figure", textContent: `${(requests / Math.max(last.length, 1)).toFixed(0)} /s` }),
-    ),
-  );
+// Sums the latest samples, about as many as the detector judges together.
+function measure(recent) {
+  const seconds = Math.min(SHOWN_SECONDS, Math.max(5, Math.round(state.binSeconds)));
+  const last = recent.slice(-seconds);
+  const sum = (value) => last.reduce((total, reading) => total + value(reading), 0);
+  const requests = sum((reading) => reading.requests);
+  const successes = sum((reading) => (reading.latency === null ? 0 : reading.requests - reading.faults));
+  const slowness = sum((reading) => (reading.latency === null ? 0 : reading.latency * (reading.requests - reading.faults)));
+  return {
+    seconds,
+    requests,
+    share: requests ? sum((reading) => reading.faults) / requests : 0,
+    latency: successes ? slowness / successes : null,
+    rate: requests / Math.max(last.length, 1),
+  };
 }
 
-function show() {
+function statusOf(workload, zone) {
+  return state.out.get(`${zone} ${workload}`) ?? state.out.get(`${zone} `);
+}
+
+function openVerdicts() {
+  return [...state.verdicts.values()].filter((verdict) => verdict.closed_at === null);
+}
+
+// Returns the state of a zone as a class, a word, and the reason in words.
+function judge(workload, zone, measured) {
+  const status = statusOf(workload.name, zone);
+  if (status) {
+    const end = status.expires === null ? "" : `, until ${when(status.expires)}`;
+    return ["out", status.state, `since ${when(status.since)}${end}, by ${status.by}: ${status.reason}`];
+  }
+  const { max_fault_rate: maxShare, max_latency: maxLatency, min_requests: needed = 1 } = workload.detector;
+  if (measured.requests < needed) {
+    const found = measured.requests ? `only ${measured.requests} requests` : "no requests";
+    return ["unknown", "no data", `${found} in the last ${measured.seconds} s; ${needed} are needed to judge the zone`];
+  }
+  const causes = [];
+  if (measured.share >= maxShare) causes.push(`${percent(measured.share)} of requests fail (threshold ${percent(maxShare)})`);
+  if (measured.latency !== null && measured.latency >= maxLatency) {
+    causes.push(`latency ${milliseconds(measured.latency)} (threshold ${milliseconds(maxLatency)})`);
+  }
+  const isJudged = openVerdicts().some((verdict) => verdict.workload === workload.name && [zone, null].includes(verdict.zone));
+  if (causes.length) return ["above", "above its threshold", causes.join(", ") + (isJudged ? "" : "; not judged yet")];
+  return ["healthy", "healthy", "below its thresholds"];
+}
+
+const cards = [];
+
+// Makes the card of a zone once: a card that is made again every second would lose clicks and the keyboard focus.
+function zoneCard(workload, zone) {
+  const badge = make("span", { className: "badge" });
+  const cause = make("p");
+  const figures = make("dl");
+  const button = make("button", { type: "button" });
+  const card = make("article", {}, make("header", {}, make("h3", { textContent: zone }), badge), cause, figures, button);
+  button.onclick = () => askForChange(zone, workload.name);
+  cards.push(() => {
+    const recent = readings(workload.name, zone);
+    const measured = measure(recent);
+    const [kind, word, reason] = judge(workload, zone, measured);
+    const shares = recent.map((reading) => (reading.requests ? reading.faults / reading.requests : 0));
+    card.className = `zone ${kind}`;
+    badge.textContent = word;
+    cause.textContent = reason;
+    button.hidden = !state.isOperator;
+    button.textContent = nextChange(zone, workload.name).label;
+    figures.replaceChildren(
+      make("dt", { textContent: "failures" }),
+      make("dd", {}, draw("failures", bars(shares))),
+      make("dd", { className: "figure", textContent: measured.requests ? percent(measured.share) : "–" }),
+      make("dt", { textContent: "latency p90" }),
+      make("dd", {}, draw("latency", line(recent.map((reading) => reading.latency)))),
+      make("dd", { className: "figure", textContent: measured.latency === null ? "–" : milliseconds(measured.latency) }),
+      make("dt", { textContent: "requests" }),
+      make("dd"),
+      make("dd", { className: "figure", textContent: `${measured.rate.toFixed(0)} /s` }),
+    );
+  });
+  return card;
+}
+
+function build() {
+  cards.length = 0;
+  element("unconfigured").hidden = state.workloads.length > 0;
   element("workloads").replaceChildren(
     ...state.workloads.map((workload) =>
       make(
         "div",
         {},
         make("h2", { textContent: `${workload.name} in ${workload.region}` }),
-        make("div", { className: "zones" }, ...workload.zones.map((zone) => zoneCard(workload.name, zone))),
+        make("div", { className: "zones" }, ...workload.zones.map((zone) => zoneCard(workload, zone))),
       ),
     ),
+  );
+}
+
+function show() {
+  cards.forEach((update) => update());
+}
+
+// The change that an operator can make: bring a zone in that is out, take it out otherwise.
+function nextChange(zone, workload) {
+  const status = statusOf(workload, zone);
+  const scope = status && status.workload === null ? null : workload;
+  const wanted = status ? "in" : "out";
+  const words = ["holdfast", "zone", wanted, zone, ...(scope ? ["--workload", scope] : []), "--reason", '"..."'];
+  return {
+    scope,
+    wanted,
+    label: wanted === "in" ? `Bring ${zone} in` : `Take ${zone} out`,
+    command: [...words, "--server", location.origin].join(" "),
+  };
+}
+
+function askForChange(zone, workload) {
+  const { scope, wanted, label } = nextChange(zone, workload);
+  const effect = wanted === "in" ? "It gets traffic again." : "It gets no new traffic, and the other zones must carry it.";
+  element("question").textContent = `${label} for ${scope ?? "all workloads"}? ${effect}`;
+  element("confirm").textContent = label;
+  element("failure").textContent = "";
+  element("reason").value = "";
+  element("cancel").onclick = () => element("change").close();
+  element("decision").onsubmit = async (event) => {
+    event.preventDefault();
+    const body = JSON.stringify({ state: wanted, reason: element("reason").value });
+    try {
+      await request(`/v1/zones/${zone}${scope ? `/${scope}` : ""}`, { method: "PUT", body });
+      element("change").close();
+    } catch (error) {
+      element("failure").textContent = error.message;
+    }
+  };
+  element("change").showModal();
+}
+
+// What to do after a verdict: a sentence, and whether a change of the zone is part of it.
+function advise(verdict) {
+  const isOut = statusOf(verdict.workload, verdict.zone) !== undefined;
+  if (verdict.kind === "isolated" && isOut) return [`${verdict.zone} is out. When it is healthy again, bring it in:`, true];
+  if (verdict.kind === "isolated") {
+    return [`${verdict.zone} is still in. If the other zones can carry its traffic, take it out:`, true];
+  }
+  if (verdict.kind === "instance") return [`replace the failing instances in ${verdict.zone}; the zone can stay in.`, false];
+  if (verdict.kind === "shared") return [`look at ${verdict.resource}, which the zones share; taking a zone out does not help.`, false];
+  if (verdict.kind === "regional") {
+    return ["look for a cause that the zones share, such as a deployment or a database; taking a zone out does not help.", false];
+  }
+  return ["check the traffic of the other zones: none has enough of it to be called healthy, so none can take over.", false];
+}
+
+function showVerdicts() {
+  element("verdicts").replaceChildren(
+    ...openVerdicts().map((verdict) => {
+      const [advice, canChange] = advise(verdict);
+      const panel = make(
+        "div",
+        { className: "open-verdict" },
+        make("h2", { textContent: `${verdict.workload}: ${describe(verdict)}` }),
+        make("p", { textContent: `Why: ${verdict.summary}.` }),
+        make("p", { textContent: `What to do: ${advice}` }),
+      );
+      if (!canChange) return panel;
+      const { label, command } = nextChange(verdict.zone, verdict.workload);
+      panel.append(make("p", {}, make("code", { textContent: command })));
+      if (state.isOperator) {
+        const onclick = () => askForChange(verdict.zone, verdict.workload);
+        panel.append(make("button", { type: "button", textContent: label, onclick }));
+      }
+      return panel;
+    }),
   );
 }
 
@@ -101,34 +243,47 @@ function showStory() {
   element("quiet").hidden = state.story.length > 0;
   element("story").replaceChildren(
     ...state.story.map((entry) =>
-      make("li", { className: entry.kind }, make("time", { textContent: clock(entry.at) }), entry.text),
+      make(
+        "li",
+        { className: entry.kind },
+        make("time", { textContent: when(entry.at), dateTime: new Date(entry.at * 1000).toISOString() }),
+        entry.text,
+      ),
     ),
   );
 }
 
-function clock(at) {
-  return new Date(at * 1000).toLocaleTimeString();
+// The date, the time and the time zone: an operator may look at it on another day, and from another country.
+function when(at) {
+  return new Date(at * 1000).toLocaleString([], { dateStyle: "medium", timeStyle: "long" });
 }
 
 function addEntry(key, kind, at, text) {
   if (state.story.some((entry) => entry.key === key)) return;
-  state.story.unshift({ key, kind, at, text });
+  state.story.push({ key, kind, at, text });
+  state.story.sort((one, other) => other.at - one.at);
   state.story.length = Math.min(state.story.length, 50);
-  showStory();
 }
 
 function describe(verdict) {
-  return verdict.zone ? `Verdict: ${verdict.kind} impact in ${verdict.zone}` : `Verdict: ${verdict.kind} impact`;
+  return verdict.zone ? `${verdict.kind} impact in ${verdict.zone}` : `${verdict.kind} impact`;
 }
 
-function statusKey(status) {
-  return `${status.zone} ${status.workload} ${status.version}`;
+function applyVerdict(verdict) {
+  state.verdicts.set(verdict.id, verdict);
+  const text = `Verdict: ${describe(verdict)}. Why: ${verdict.summary}`;
+  addEntry(`${verdict.id} opened`, "verdict", verdict.opened_at, text);
+  if (verdict.closed_at !== null) {
+    addEntry(`${verdict.id} closed`, "verdict", verdict.closed_at, `Verdict closed: ${describe(verdict)}`);
+  }
 }
 
 function applyStatus(status) {
   const key = `${status.zone} ${status.workload ?? ""}`;
   if (status.state === "in") state.out.delete(key);
   else state.out.set(key, status);
+  const text = `Zone ${status.zone} is ${status.state} for ${status.workload ?? "all workloads"}: ${status.reason}`;
+  addEntry(`${key} ${status.version}`, "status", status.since, text);
 }
 
 const handlers = {
@@ -138,58 +293,49 @@ const handlers = {
     state.traffic = state.traffic.slice(-SHOWN_SECONDS);
     show();
   },
-  verdict({ verdict, at, closed }) {
-    addEntry(`${verdict.id} ${closed}`, "verdict", at, closed ? `${describe(verdict)}, closed` : describe(verdict));
+  verdict({ verdict, at, is_closed: isClosed }) {
+    const openedAt = state.verdicts.get(verdict.id)?.opened_at ?? at;
+    applyVerdict({ ...verdict, opened_at: openedAt, closed_at: isClosed ? at : null });
+    showAll();
   },
   status(status) {
     applyStatus(status);
-    addEntry(statusKey(status), "status", status.since, `Zone ${status.zone} is ${status.state}: ${status.reason}`);
-    show();
+    showAll();
   },
 };
 
+function showAll() {
+  show();
+  showVerdicts();
+  showStory();
+}
+
 async function request(path, options = {}) {
   const token = sessionStorage.getItem("credential");
-  const headers = token ? { Authorization: `Bearer ${token}` } : {};
+  const headers = { "Content-Type": "application/json", ...(token ? { Authorization: `Bearer ${token}` } : {}) };
   const response = await fetch(path, { headers, ...options });
-  if (response.status === 401 || response.status === 403) {
-    const problem = await response.json();
-    throw Object.assign(new Error(problem.detail), { refused: true });
+  if (!response.ok) {
+    const problem = await response.json().catch(() => ({}));
+    const refused = response.status === 401 || response.status === 403;
+    throw Object.assign(new Error(problem.detail ?? `${path} answered ${response.status}`), { refused });
   }
-  if (!response.ok) throw new Error(`${path} answered ${response.status}`);
   return response;
 }
 
 async function loadOverview() {
   const overview = await (await request("/v1/overview")).json();
+  const caller = await (await request("/v1/whoami")).json();
+  state.isOperator = caller.role === "operator";
   state.workloads = overview.workloads;
+  state.binSeconds = overview.bin_seconds;
   state.traffic = overview.traffic.slice(-SHOWN_SECONDS);
   state.out.clear();
+  state.verdicts.clear();
+  state.story = [];
+  overview.verdicts.forEach(applyVerdict);
   overview.statuses.forEach(applyStatus);
-  state.story = [
-    ...overview.verdicts.map((verdict) => ({
-      key: `${verdict.id} false`,
-      kind: "verdict",
-      at: verdict.opened_at,
-      text: describe(verdict),
-    })),
-    ...overview.verdicts
-      .filter((verdict) => verdict.closed_at !== null)
-      .map((verdict) => ({
-        key: `${verdict.id} true`,
-        kind: "verdict",
-        at: verdict.closed_at,
-        text: `${describe(verdict)}, closed`,
-      })),
-    ...overview.statuses.map((status) => ({
-      key: statusKey(status),
-      kind: "status",
-      at: status.since,
-      text: `Zone ${status.zone} is ${status.state}: ${status.reason}`,
-    })),
-  ].sort((one, other) => other.at - one.at);
-  show();
-  showStory();
+  build();
+  showAll();
 }
 
 // Reads the stream itself, because EventSource cannot send a credential.

@@ -42,6 +42,8 @@ class Overview(Struct, frozen=True):
     statuses: Sequence[ZoneStatus]
     verdicts: Sequence[RecordedVerdict]
     traffic: Sequence[TrafficSample]
+    bin_seconds: float
+    """Seconds of telemetry that a detector judges together."""
 
 
 @get(list(_FILES), include_in_schema=False, sync_to_thread=False)
@@ -58,7 +60,11 @@ async def overview(state: ServerState) -> Overview:
     services = state.services
     verdicts = await asyncio.to_thread(services.watch_store.verdicts)
     return Overview(
-        services.workloads, services.status_cache.snapshot().statuses, verdicts, services.watch.recent_traffic()
+        services.workloads,
+        services.status_cache.snapshot().statuses,
+        verdicts,
+        services.watch.recent_traffic(),
+        services.watch.bin_seconds,
     )
 
 

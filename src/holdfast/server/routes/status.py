@@ -26,7 +26,7 @@ from holdfast.server.state import ServerState, Services
 from holdfast.server.status_cache import StatusCache
 from holdfast.server.status_log import StatusLogEntry
 from holdfast.server.streams import EventStream, serve_socket
-from holdfast.status.wire import KNOWN_HEADER, TIME_HEADER, StatusSnapshot
+from holdfast.status.wire import KNOWN_HEADER, TIME_HEADER, WORKLOAD_HEADER, StatusSnapshot
 from holdfast.status.writer import MAX_REASON_CHARACTERS, REASON_PATTERN
 
 _JSON = "application/json"
@@ -143,15 +143,22 @@ def status_without_body(request: Request[Any, Any, Any]) -> Response[None]:
     return _respond_state(request)
 
 
-@get("/v1/status", responses=describe_errors(401, 403, 503), summary="Which zones are out?", **_READ)
-def snapshot(request: Request[Any, Any, Any]) -> Response[StatusSnapshot]:
-    """Return all known statuses, from memory. Needs no credential by default: every host must be able to read it."""
+@get("/v1/status", responses=describe_errors(400, 401, 403, 503), summary="Which zones are out?", **_READ)
+def snapshot(
+    request: Request[Any, Any, Any], workload: Annotated[str | None, QueryParameter()] = None
+) -> Response[StatusSnapshot]:
+    """Return all known statuses, from memory. Needs no credential by default: every host must be able to read it.
+
+    A reader can name its own `workload`: a header then says if the server does not know it.
+    """
     services: Services = request.app.state.services
     known = services.status_cache.snapshot()
     # Weak: two responses with the same revision differ in their time.
     headers = {"ETag": f'W/"{known.run}-{known.revision}"', "Cache-Control": "no-cache", TIME_HEADER: repr(known.at)}
     if known.age is not None:
         headers["Age"] = str(int(known.age))
+    if workload is not None and services.workloads and workload not in {each.name for each in services.workloads}:
+        headers[WORKLOAD_HEADER] = "unknown"
     if request.headers.get("if-none-match") == headers["ETag"]:
         return Response(None, status_code=304, headers=headers)  # type: ignore[arg-type]
     return Response(known, headers=headers)

@@ -17,7 +17,7 @@ from holdfast._types import Zone, ZoneStatus
 from holdfast.status.sources.endpoint import EndpointSource
 from holdfast.status.sources.source import POLL_SECONDS, PolledSource, StatusListener, StatusSource
 from holdfast.status.sources.web import MAX_STORE_AGE_SECONDS, check_address, http_get, stream_events
-from holdfast.status.wire import TIME_HEADER, StatusChange, StatusSnapshot
+from holdfast.status.wire import TIME_HEADER, WORKLOAD_HEADER, StatusChange, StatusSnapshot
 
 logger = logging.getLogger("holdfast.status")
 
@@ -30,7 +30,8 @@ class ServerSource(PolledSource):
     """A source that follows one server in two threads: one receives pushed changes, the other polls all statuses.
 
     Polls and pushed changes count as answers. An open stream alone does not, because it may be dead. Polls and changes
-    carry revisions, so that neither undoes newer knowledge of the other.
+    carry revisions, so that neither undoes newer knowledge of the other. It logs a warning if the server does not know
+    `workload`, the workload of this process.
     """
 
     def __init__(
@@ -38,12 +39,15 @@ class ServerSource(PolledSource):
         address: str,
         *,
         token: str | None = None,
+        workload: str | None = None,
         poll_interval: float = POLL_SECONDS,
         chance: Chance = random.random,
     ) -> None:
         self._address = check_address(address)
         super().__init__(self._address, "holdfast-poll", poll_interval, chance)
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+        self._workload = workload
+        self._has_warned = False
         self._chance = chance
         self._following = BackgroundLoop("holdfast-push", self._follow, action="follow a server", logger=logger)
         self._lock = threading.Lock()
@@ -104,7 +108,15 @@ class ServerSource(PolledSource):
             self._report(list(self._known.values()), at)
 
     def _poll(self) -> None:
-        reply = http_get(f"{self._address}/v1/status", {**self._headers, "If-None-Match": self._tag})
+        query = "" if self._workload is None else f"?workload={self._workload}"
+        reply = http_get(f"{self._address}/v1/status{query}", {**self._headers, "If-None-Match": self._tag})
+        if WORKLOAD_HEADER in reply.headers and not self._has_warned:
+            self._has_warned = True
+            logger.warning(
+                "server %s has no workload %s: only zones that are out for all workloads count here; check the name",
+                self._address,
+                self._workload,
+            )
         if reply.status == http.client.NOT_MODIFIED:
             self._apply_not_modified(reply.headers)
         elif reply.status == http.client.OK:
@@ -147,4 +159,4 @@ def build_source(
     """Return a ServerSource or, if the address contains `{zone}`, an EndpointSource. Only servers get the token."""
     if "{zone}" in address:
         return EndpointSource(address, zones, workload=workload, poll_interval=poll_interval)
-    return ServerSource(address, token=token, poll_interval=poll_interval)
+    return ServerSource(address, token=token, workload=workload, poll_interval=poll_interval)
