@@ -111,6 +111,16 @@ class BuiltInConformance(BackendConformance):
         assert work.tenant("a").waiting == 0
         assert work.lease_one().id == kept
 
+    def test_as_many_are_accepted_in_a_batch_as_one_by_one_at_the_same_time(self, work: Probe) -> None:
+        """A hundred without restriction, then fewer than a second of the rate, which falls with each of them."""
+        work.change_policy(max_waiting=1000, backpressure_rate=100.0)
+        apart = [work.send(message("apart"))[0] for _ in range(196)]
+        together = work.send(*[message("together")] * 1000)
+        for results in (apart, together):
+            refused = [one for one in results if isinstance(one, RefusedMessage)]
+            assert len(results) - len(refused) == 194
+            assert [one.retry_after for one in refused] == pytest.approx([0.0034] * len(refused), abs=1e-4)
+
     def test_a_rate_above_a_thousand_is_a_rate(self, work: Probe) -> None:
         """Also for whoever sends one at a time."""
         work.set_limits(max_rate=10_000.0, max_burst=20.0)

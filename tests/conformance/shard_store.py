@@ -87,6 +87,16 @@ class ShardStoreConformance:
             store.assign([b"c"], 2)
         assert store.assign([b"a"], 0) == [0], "who has one keeps it"
 
+    def test_no_layout_allows_more_tenants_than_there_may_be(
+        self, store: ShardStore, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """However many shards it has."""
+        monkeypatch.setattr(f"{type(store).__module__}.MAX_TENANTS", 2)
+        store.write_layout(b"{}", 0, 1.0, 10)
+        assert store.assign([b"a", b"b"], MAX_TENANTS) == [0, 1]
+        with pytest.raises(CapacityExhausted):
+            store.assign([b"c"], MAX_TENANTS)
+
     def test_names_are_any_bytes(self, store: ShardStore) -> None:
         """Empty, NUL, not UTF-8, long: each is a tenant of its own."""
         names = [b"", b"\0", b"\xff\xfe", b"a\0b", b"x" * 1000, "Ä\N{GRINNING FACE}".encode()]

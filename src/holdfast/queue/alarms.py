@@ -162,8 +162,8 @@ def _get_field_name(kind: AlarmKind) -> str:
 
 
 _SENTENCES = {
-    AlarmKind.DEAD_LETTERS: "there are {value:.0f} dead letters (alarm from {threshold:.0f} on): "
-    "list them, fix the cause, and redrive them",
+    AlarmKind.DEAD_LETTERS: "dead letters: {value:.0f} (alarm from {threshold:.0f} on): list them, fix the cause, and "
+    "redrive them",
     AlarmKind.FIRST_ATTEMPT_AGE: "new messages wait {value:.1f} s for the first attempt "
     "(alarm from {threshold:.0f} s on): too few workers, or handlers are too slow",
     AlarmKind.OLDEST_AGE: "the oldest message has waited {value:.0f} s (alarm from {threshold:.0f} s on)",

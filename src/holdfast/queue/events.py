@@ -1,5 +1,6 @@
-"""Events of a queue's workers, as frozen values for a sink."""
+"""Events of a queue's producers and workers, as frozen values for a sink."""
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -7,7 +8,16 @@ import msgspec
 
 from holdfast.queue.alarms import QueueAlarm, QueueReading
 from holdfast.queue.backend import LeaseResult, QueueSnapshot
-from holdfast.queue.message import Delivery
+from holdfast.queue.message import Delivery, OutgoingMessage, RefusedMessage, SentMessage
+
+
+class SendEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages that a producer sent to one queue together, and the result of each."""
+
+    queue: str
+    at: float
+    messages: Sequence[OutgoingMessage]
+    results: Sequence[SentMessage | RefusedMessage]
 
 
 class PollEvent(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -33,6 +43,8 @@ class AttemptResult(StrEnum):
     POSTPONED = "postponed"
     """The handler postponed the message; it did not fail."""
     BURIED = "buried"
+    DROPPED = "dropped"
+    """The message was obsolete, and was deleted unhandled."""
     RELEASED = "released"
     """The worker released the message unhandled, because it stops or its zone is out."""
     LEASE_LOST = "lease_lost"
@@ -67,5 +79,5 @@ class BackendErrorEvent(msgspec.Struct, frozen=True, kw_only=True):
 
 QueueEvent: TypeAlias = PollEvent | AttemptEvent | BackendErrorEvent
 """All events of a worker, for its sink."""
-QueueObservation: TypeAlias = QueueEvent | QueueSnapshot | QueueReading | QueueAlarm
-"""What sinks for metrics receive: events of workers, and observations and alarms of a `QueueWatcher`."""
+QueueObservation: TypeAlias = SendEvent | QueueEvent | QueueSnapshot | QueueReading | QueueAlarm
+"""What sinks for metrics receive: events of producers and workers, observations and alarms of a `QueueWatcher`."""

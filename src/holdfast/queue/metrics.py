@@ -1,4 +1,4 @@
-"""The metrics and log lines of queues: instruments, and a sink that measures events of workers and watchers."""
+"""The metrics and log lines of queues: instruments, and a sink that measures producers, workers and watchers."""
 
 import logging
 import threading
@@ -31,7 +31,15 @@ from holdfast.metrics.sink import MetricsSink
 from holdfast.queue.alarms import AlarmKind, QueueAlarm, QueueReading
 from holdfast.queue.backend import QueueSnapshot
 from holdfast.queue.depth import STATES, compute_age, compute_delivery_age, count_tenants_by_state, is_first_attempt
-from holdfast.queue.events import AttemptEvent, AttemptResult, BackendErrorEvent, PollEvent, QueueObservation
+from holdfast.queue.events import (
+    AttemptEvent,
+    AttemptResult,
+    BackendErrorEvent,
+    PollEvent,
+    QueueObservation,
+    SendEvent,
+)
+from holdfast.queue.message import RefusalReason, RefusedMessage
 
 __all__ = ["QueueMetrics"]
 
@@ -40,6 +48,8 @@ MAX_LEFT_OUT = 10_000
 
 QUEUE, TENANT = Label("queue", "messaging.destination.name"), Label("tenant")
 EMPTY, FILLED = "empty", "filled"
+OPERATIONS = ("lease", "settle", "extend", "sweep", "inspect")
+"""The operations that workers and watchers repeat if the backend is unavailable."""
 _AGE_BUCKETS = powers_of_two(-6, 18, 2)  # they include a second, about a minute, an hour, and three days
 _ENDED = {
     ending.value: ("LeasesLost" if ending is AttemptResult.LEASE_LOST else f"Messages{ending.value.capitalize()}",)
@@ -48,8 +58,13 @@ _ENDED = {
 _WORKER_COUNTS = (
     *("Polls", "NumberOfEmptyReceives", "NumberOfMessagesReceived"),
     *(name for names in _ENDED.values() for name in names),
-    *("MessagesRedelivered", "MessagesDropped", "MessagesSpilled", "MessagesBuriedAfterCrash"),
+    *("MessagesRedelivered", "MessagesSpilled", "MessagesBuriedAfterCrash"),
 )
+_REFUSED = {
+    RefusalReason.RATE: ("MessagesRefusedForRate",),
+    RefusalReason.MAX_WAITING: ("MessagesRefusedForMaxWaiting",),
+}
+_PRODUCER_COUNTS = ("NumberOfMessagesSent", "MessagesSpilled", *(name for names in _REFUSED.values() for name in names))
 
 
 def _counter(name: str, description: str, unit: str, **more: Any) -> Instrument:
@@ -74,6 +89,32 @@ def _gauge(name: str, description: str, unit: str, **more: Any) -> Instrument:
     return Instrument(type=InstrumentType.GAUGE, name=name, description=description, unit=unit, **options)
 
 
+SENT = _counter(
+    "messaging.client.sent.messages",
+    "Messages that producers sent and that were stored.",
+    "{message}",
+    breakdown=TENANT,
+    constants={"messaging.system": "holdfast", "messaging.operation.name": "send"},
+    prometheus_name="holdfast_queue_sent_total",
+    cloudwatch_names={"": ("NumberOfMessagesSent",)},
+    cloudwatch_zeros=_PRODUCER_COUNTS,
+)
+REFUSED = _counter(
+    "holdfast.queue.refused",
+    "Messages that producers sent and that were refused.",
+    "{message}",
+    detail=Label("reason"),
+    breakdown=TENANT,
+    cloudwatch_names=_REFUSED,
+    cloudwatch_zeros=_PRODUCER_COUNTS,
+)
+SPILLED = _counter(
+    "holdfast.queue.spilled",
+    "Messages moved to their tenants' overflow lanes, while sending or leasing.",
+    "{message}",
+    breakdown=TENANT,
+    cloudwatch_names={"": ("MessagesSpilled",)},
+)
 POLLS = _counter(
     "holdfast.queue.polls",
     "Requests of workers for messages.",
@@ -103,23 +144,25 @@ HANDLED = _counter(
     cloudwatch_zeros=_WORKER_COUNTS,
 )
 LEASE_COUNTERS = {
-    field: _counter(f"holdfast.queue.{name}", description, "{message}", cloudwatch_names={"": (cloudwatch,)})
-    for field, name, cloudwatch, description in (
-        (
-            "redelivered",
-            "redelivered",
-            "MessagesRedelivered",
-            "Messages made ready again because their leases had expired.",
-        ),
-        ("dropped", "dropped", "MessagesDropped", "Messages dropped because they were older than their ttl."),
-        ("spilled", "spilled", "MessagesSpilled", "Messages moved to their tenants' overflow lanes while leasing."),
-        (
-            "buried",
-            "buried_after_crash",
-            "MessagesBuriedAfterCrash",
-            "Messages buried because their leases expired too often.",
-        ),
-    )
+    "redelivered": _counter(
+        "holdfast.queue.redelivered",
+        "Messages made ready again because their leases had expired.",
+        "{message}",
+        cloudwatch_names={"": ("MessagesRedelivered",)},
+    ),
+    "dropped": _counter(
+        "holdfast.queue.dropped",
+        "Messages dropped because they were older than their ttl.",
+        "{message}",
+        cloudwatch_names={"": ("MessagesDropped",)},
+    ),
+    "spilled": SPILLED,
+    "buried": _counter(
+        "holdfast.queue.buried_after_crash",
+        "Messages buried because their leases expired too often.",
+        "{message}",
+        cloudwatch_names={"": ("MessagesBuriedAfterCrash",)},
+    ),
 }
 """Instruments by the field of `LeaseResult` that they count."""
 BACKEND_ERRORS = _counter(
@@ -214,20 +257,29 @@ _WORKER = (
     FIRST_ATTEMPT_AGE,
     FIRST_SUBSCRIBER_AGE,
 )
-_BY_TENANT = tuple(instrument for instrument in _WORKER if instrument.breakdown is not None)
+_PRODUCER = (SENT, REFUSED, SPILLED)
+_BY_TENANT = tuple(instrument for instrument in (SENT, REFUSED, *_WORKER) if instrument.breakdown is not None)
+_DETAILS: dict[Instrument, tuple[str, ...]] = {
+    POLLS: (EMPTY, FILLED),
+    HANDLED: tuple(_ENDED),
+    BACKEND_ERRORS: OPERATIONS,
+    REFUSED: tuple(reason.value for reason in RefusalReason),
+}
+"""The details with which series start."""
 _RELEASED = AttemptResult.RELEASED  # a member of an enum is slow to look up
 _FAILED = frozenset({AttemptResult.RETRIED, AttemptResult.BURIED})
 _ENDING_LEVELS = {
     AttemptResult.RETRIED: logging.INFO,
     AttemptResult.POSTPONED: logging.DEBUG,
     AttemptResult.BURIED: logging.WARNING,
+    AttemptResult.DROPPED: logging.INFO,
 }
 
 
 class _QueueSeries:
     """The labels of one queue, its tenants with series of their own, and series that are used often."""
 
-    __slots__ = ("busiest", "deepest", "has_worked", "labels", "listed", "named", "polls", "series")
+    __slots__ = ("begun", "busiest", "deepest", "labels", "listed", "named", "polls", "series")
 
     def __init__(self, name: str, max_tenants: int) -> None:
         self.labels = (name,)
@@ -236,7 +288,8 @@ class _QueueSeries:
         self.deepest = TopNames(max_tenants)
         self.listed: set[str] = set()
         """The tenants of the last snapshot."""
-        self.has_worked = False
+        self.begun: set[tuple[Instrument, ...]] = set()
+        """The instruments whose series were started: those of workers, of producers, or both."""
         self.polls = {
             is_empty: Measurement(Series(POLLS, self.labels, result), 1, {"holdfast.empty": is_empty})
             for is_empty, result in ((True, EMPTY), (False, FILLED))
@@ -254,9 +307,15 @@ class _QueueSeries:
 class _TenantSeries:
     """The series of one tenant of a queue."""
 
-    __slots__ = ("age", "first_attempt_age", "first_subscriber_age", "handled", "handler", "received")
+    __slots__ = (
+        *("age", "first_attempt_age", "first_subscriber_age", "handled", "handler", "received"),
+        *("refused", "sent", "spilled"),
+    )
 
     def __init__(self, labels: tuple[str, ...], tenant: str | None) -> None:
+        self.sent = Series(SENT, labels, "", tenant)
+        self.spilled = Series(SPILLED, labels, "", tenant)
+        self.refused = {reason: Series(REFUSED, labels, reason.value, tenant) for reason in RefusalReason}
         self.received = Series(RECEIVED, labels, "", tenant)
         self.handled = {
             ending: Measurement(Series(HANDLED, labels, ending.value, tenant), 1) for ending in AttemptResult
@@ -270,15 +329,17 @@ class _TenantSeries:
 class QueueMetrics(MetricsSink[QueueObservation]):
     """A sink that measures and logs queues, with one or more exporters: `Worker(work, sink=QueueMetrics(exporter))`.
 
-    Also pass it to a `QueueWatcher`, for depths and alarms. In each queue, the `max_tenants` busiest tenants, and as
-    many with the most waiting messages, have series of their own; the others are counted as `other`. With 0, tenants
-    are not distinguished. The first 200 queues have series of their own; workers of other queues are counted as
-    `other`, and `holdfast.queue.unmonitored` is the number of queues without depths and alarms. The series of `queues`
-    begin at 0, so that the first event is seen as an increase. Depths are the same in every process that inspects a
-    queue: use their maximum, not their sum. Thread-safe.
+    Also pass it to a `Queue` or `Topic`, for what is sent and refused, and to a `QueueWatcher`, for depths and alarms.
+    In each queue, the `max_tenants` busiest tenants, and as many with the most waiting messages, have series of their
+    own; the others are counted as `other`. With 0, tenants are not distinguished. The first 200 queues have series of
+    their own; producers and workers of other queues are counted as `other`, and `holdfast.queue.unmonitored` is the
+    number of queues without depths and alarms. The series of workers of `queues` begin at 0, so that the first event is
+    seen as an increase; `start_producer` does the same for a producer. Depths are the same in every process that
+    inspects a queue: use their maximum, not their sum. Thread-safe.
     """
 
     instruments = (
+        *(SENT, REFUSED),
         *_WORKER,
         *(MESSAGES, OLDEST_AGE, LANES_IN_USE, SNAPSHOT_TIMESTAMP, FIRST_ATTEMPT_WAIT, ALARM_OPEN, LEFT_OUT),
     )
@@ -293,20 +354,26 @@ class QueueMetrics(MetricsSink[QueueObservation]):
         register_after_fork(self)
         super().__init__(*exporters)
         for queue in queues:
-            self._begin_series(queue)
+            self._begin_series(queue, _WORKER)
+
+    def start_producer(self, queue: str) -> None:
+        """Start the series of a producer of `queue` at 0, so that its first refusal is seen as an increase."""
+        self._begin_series(queue, _PRODUCER)
 
     def reset_after_fork(self) -> None:
         self._lock = threading.Lock()
 
     def measure(self, event: QueueObservation) -> Sequence[Measurement]:
         match event:
+            case SendEvent():
+                return self._measure_send(event)
             case AttemptEvent():
                 return self._measure_attempt(event)
             case PollEvent():
                 return self._measure_poll(event)
             case BackendErrorEvent():
                 attributes = {"holdfast.operation": event.operation, "error.type": event.error}
-                labels = self._begin_series(event.queue).labels
+                labels = self._begin_series(event.queue, _WORKER).labels
                 return (Measurement(Series(BACKEND_ERRORS, labels, event.operation), 1, attributes),)
             case _:
                 names = self._find_series(event.queue)
@@ -338,8 +405,30 @@ class QueueMetrics(MetricsSink[QueueObservation]):
             interval=0.0 if isinstance(event, QueueAlarm) else 1.0,
         )
 
+    def _measure_send(self, event: SendEvent) -> Sequence[Measurement]:
+        names = self._begin_series(event.queue, _PRODUCER)
+        tenants: Counter[str] = Counter()
+        sent: Counter[str] = Counter()
+        spilled: Counter[str] = Counter()
+        refused: Counter[tuple[str, RefusalReason]] = Counter()
+        for message, result in zip(event.messages, event.results, strict=True):
+            tenants[message.tenant] += 1
+            if isinstance(result, RefusedMessage):
+                refused[message.tenant, result.reason] += 1
+            elif not result.is_duplicate:
+                sent[message.tenant] += 1
+                if result.is_spilled:
+                    spilled[message.tenant] += 1
+        self._count_tenants(names, tenants, event.at)
+        series = {tenant: self._series(names, tenant) for tenant in tenants}
+        return [
+            *(Measurement(series[tenant].sent, count) for tenant, count in sent.items()),
+            *(Measurement(series[tenant].spilled, count) for tenant, count in spilled.items()),
+            *(Measurement(series[tenant].refused[reason], count) for (tenant, reason), count in refused.items()),
+        ]
+
     def _measure_attempt(self, event: AttemptEvent) -> Sequence[Measurement]:
-        names, ending = self._begin_series(event.delivery.queue), event.result
+        names, ending = self._begin_series(event.delivery.queue, _WORKER), event.result
         series = self._series(names, event.delivery.tenant)
         handled = series.handled[ending]
         if ending is _RELEASED:  # not finished, so its duration is unknown
@@ -353,7 +442,7 @@ class QueueMetrics(MetricsSink[QueueObservation]):
 
     def _measure_poll(self, event: PollEvent) -> Sequence[Measurement]:
         leased, now = event.result, event.at
-        names = self._begin_series(event.queue)
+        names = self._begin_series(event.queue, _WORKER)
         is_empty = event.is_empty
         found = [names.polls[is_empty]]
         if not is_empty:
@@ -405,12 +494,16 @@ class QueueMetrics(MetricsSink[QueueObservation]):
                 self._left_out.add(queue)
             return self._other
 
-    def _begin_series(self, queue: str) -> _QueueSeries:
-        """Return the series of a queue that workers work on, and start them at 0."""
+    def _begin_series(self, queue: str, instruments: tuple[Instrument, ...]) -> _QueueSeries:
+        """Return the series of a queue, and start those of the instruments, of workers or producers, at 0."""
         names = self._find_series(queue)
-        if not names.has_worked:
-            names.has_worked = True
-            begun = list(_worker_series(names.labels))
+        if instruments not in names.begun:
+            names.begun.add(instruments)
+            begun = [
+                Series(instrument, names.labels, detail)
+                for instrument in instruments
+                for detail in _DETAILS.get(instrument, ("",))
+            ]
             for exporter in self.exporters:
                 exporter.start_series(begun)
         return names
@@ -447,15 +540,6 @@ def _measure_alarms(event: QueueReading | QueueAlarm, labels: tuple[str, ...]) -
         yield Measurement(Series(FIRST_ATTEMPT_WAIT, labels), wait)
     for kind, is_open in event.alarms.items():
         yield Measurement(Series(ALARM_OPEN, labels, kind.value), int(is_open))
-
-
-def _worker_series(labels: tuple[str, ...]) -> Iterator[Series]:
-    for instrument in _WORKER:
-        details = {POLLS: (EMPTY, FILLED), HANDLED: tuple(_ENDED), BACKEND_ERRORS: ("lease", "settle")}.get(
-            instrument, ("",)
-        )
-        for detail in details:
-            yield Series(instrument, labels, detail)
 
 
 def _describe(event: AttemptEvent | PollEvent | QueueAlarm) -> str:

@@ -11,11 +11,14 @@ from holdfast._backoff import Backoff
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import Backpressure, InvalidValue
 from holdfast._forks import register_after_fork
+from holdfast._multi_sink import MultiSink
 from holdfast._names import check_queue_name
+from holdfast._types import Sink
 from holdfast.calls.context import current_scope
 from holdfast.calls.runtime import PROCESS
 from holdfast.calls.scope import Scope, find_trace
 from holdfast.queue.backend import Backend, QueueChange, require_support, require_topics
+from holdfast.queue.events import SendEvent
 from holdfast.queue.job import HandlerOptions, Job, get_function_name, require_no_generator
 from holdfast.queue.message import (
     DEFAULT_PRIORITY,
@@ -48,10 +51,18 @@ class Queue:
 
     A message carries the trace and the deadline of the code that sends it (see `holdfast.calls`). To have it handled
     regardless of that deadline, send it within `with detached()`.
+
+    `sink`, such as a `QueueMetrics`, gets a SendEvent for everything that is sent through this object.
     """
 
     def __init__(
-        self, name: str, backend: Backend | str, *, policy: QueuePolicy | None = None, clock: Clock | None = None
+        self,
+        name: str,
+        backend: Backend | str,
+        *,
+        policy: QueuePolicy | None = None,
+        clock: Clock | None = None,
+        sink: Sink[SendEvent] | None = None,
     ) -> None:
         self.name = check_queue_name(name)
         self.jobs: dict[str, Job[..., Any]] = {}
@@ -59,6 +70,7 @@ class Queue:
         """The function that handles messages that call no job."""
         self.handler_options = HandlerOptions()
         self._clock = clock or SystemClock()
+        self._sink = None if sink is None else MultiSink(sink)  # which logs what a sink raises
         # Not `self._clock`: without a clock from the caller, a backend with a server uses the server's time.
         self._lazy_backend = LazyBackend(backend, clock, lambda opened: self._make(opened, policy))
 
@@ -121,7 +133,10 @@ class Queue:
         """Send messages in one transaction, much faster than one by one. Raise InvalidValue for unsupported options."""
         backend = self.backend
         require_support(backend, messages)
-        return backend.send(self.name, add_trace_and_deadline(messages, self._clock))
+        results = backend.send(self.name, add_trace_and_deadline(messages, self._clock))
+        if self._sink is not None:
+            self._sink.emit(SendEvent(queue=self.name, at=self._clock.wall(), messages=messages, results=results))
+        return results
 
     async def send_many_async(self, messages: Sequence[OutgoingMessage]) -> Sequence[SentMessage | RefusedMessage]:
         """Send messages as `send_many` does, without blocking the event loop."""
@@ -253,12 +268,16 @@ def build_backpressure(queue: str, result: RefusedMessage) -> Backpressure:
 class Topic:
     """A name under which messages are sent to every queue that subscribes to it.
 
-    `backend` is the address or the backend of these queues: all of them share it. Thread-safe.
+    `backend` is the address or the backend of these queues: all of them share it. `sink` gets a SendEvent for every
+    queue to which messages are published. Thread-safe.
     """
 
-    def __init__(self, name: str, backend: Backend | str, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, name: str, backend: Backend | str, *, clock: Clock | None = None, sink: Sink[SendEvent] | None = None
+    ) -> None:
         self.name = check_queue_name(name, "topic")
         self._clock = clock or SystemClock()
+        self._sink = None if sink is None else MultiSink(sink)
         self._lazy_backend = LazyBackend(backend, clock)
 
     def subscribe(self, queue: Queue) -> None:
@@ -275,7 +294,13 @@ class Topic:
         """Send messages to all subscribers in one transaction. Return a result for each message in every queue."""
         backend = self._backend()
         require_support(backend, messages)
-        return backend.send(self.name, add_trace_and_deadline(messages, self._clock), is_topic=True)
+        results = backend.send(self.name, add_trace_and_deadline(messages, self._clock), is_topic=True)
+        if self._sink is not None and messages:
+            at, queues = self._clock.wall(), len(results) // len(messages)
+            for first in range(queues):
+                copies = results[first::queues]
+                self._sink.emit(SendEvent(queue=copies[0].queue, at=at, messages=messages, results=copies))
+        return results
 
     async def publish_async(self, messages: Sequence[OutgoingMessage]) -> Sequence[SentMessage | RefusedMessage]:
         """Publish messages as `publish` does, without blocking the event loop."""

@@ -9,6 +9,7 @@ from litestar import Litestar, Request, Response
 from litestar.routes import HTTPRoute
 from litestar.types import Message, Scope
 
+from holdfast._multi_sink import MultiSink
 from holdfast.metrics import Exporter, LogExporter, PrometheusExporter
 from holdfast.queue.metrics import QueueMetrics
 from holdfast.server.auth import Authenticator
@@ -109,6 +110,7 @@ def create_app(
                 "change_executor": BoundedExecutor("holdfast-changes"),
                 "scrape_cache": ScrapeCache(services.queues, queue_metrics, queue_exporter, other_exporter),
                 "server_metrics": server_metrics,
+                "send_sink": MultiSink(queue_metrics),  # which logs what a sink raises
             }
         ),
         before_request=_answer_options,

@@ -11,8 +11,10 @@ from typing import TypeVar
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import HoldfastError
+from holdfast._types import Sink
 from holdfast.queue import OutgoingMessage, RefusedMessage, SentMessage
 from holdfast.queue.backend import Backend, require_support
+from holdfast.queue.events import SendEvent
 from holdfast.queue.metrics import QueueMetrics
 from holdfast.queue.watcher import WATCH_INTERVAL_SECONDS, QueueWatcher
 from holdfast.server.executor import BoundedExecutor
@@ -64,14 +66,14 @@ class Queues:
         )
 
     async def send(
-        self, queue: str, tenant: str, messages: Sequence[OutgoingMessage]
+        self, queue: str, tenant: str, messages: Sequence[OutgoingMessage], sink: Sink[SendEvent] | None = None
     ) -> Sequence[SentMessage | RefusedMessage]:
-        """Send messages of one tenant. Return a result for each.
+        """Send messages of one tenant, and report it to `sink`, which must not raise. Return a result for each.
 
         Raise EngineUnavailable if too many sends are in progress. A send that has begun completes even if the caller is
         cancelled.
         """
-        return await self._sending.run(lambda: self._send(queue, messages), tenant)
+        return await self._sending.run(lambda: self._send(queue, messages, sink), tenant)
 
     async def ask(self, work: Callable[[Backend], Result], tenant: str | None = None) -> Result:
         """Run `work` with the backend in separate threads, so that slow queries do not delay sends.
@@ -93,10 +95,15 @@ class Queues:
             is_absent = self._backend is None and not self._exists()
         return [] if is_absent else self.open().list_queues()
 
-    def _send(self, queue: str, messages: Sequence[OutgoingMessage]) -> Sequence[SentMessage | RefusedMessage]:
+    def _send(
+        self, queue: str, messages: Sequence[OutgoingMessage], sink: Sink[SendEvent] | None
+    ) -> Sequence[SentMessage | RefusedMessage]:
         backend = self.open()
         require_support(backend, messages)
-        return backend.send(queue, messages)
+        results = backend.send(queue, messages)
+        if sink is not None:
+            sink.emit(SendEvent(queue=queue, at=self.clock.wall(), messages=messages, results=results))
+        return results
 
     def open(self) -> Backend:
         """Return the backend. Blocks while it is opened; after a failure, the next call tries again."""

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING
 
 from litestar.datastructures import State
 
+from holdfast._types import Sink
 from holdfast.config import WorkloadSettings
 from holdfast.engines import Database
+from holdfast.queue.events import SendEvent
 from holdfast.server.auth import Authenticator
 from holdfast.server.credentials import CredentialStore
 from holdfast.server.executor import BoundedExecutor
@@ -54,3 +56,4 @@ class ServerState(State):
     """Runs changes of zone statuses."""
     scrape_cache: "ScrapeCache"
     server_metrics: ServerMetrics
+    send_sink: Sink[SendEvent]

@@ -89,6 +89,11 @@ def make(*queues: str) -> None:
 
 
 class TestTargets:
+    def test_the_only_queue_of_a_module_is_named(self, here: Path) -> None:
+        write(here / "one.py", "from holdfast.queue import Queue\nmail = Queue('mail', 'memory:')\n")
+        with pytest.raises(InvalidValue, match="one: expected MODULE:QUEUE; the queue in one is one:mail"):
+            find_queues(["one"])
+
     def test_a_queue_is_found_in_a_module_of_this_folder_and_of_a_package(self, here: Path) -> None:
         write(here / "pack" / "__init__.py", "")
         write(here / "pack" / "more.py", JOBS.replace('"mail"', '"others"'))

@@ -6,9 +6,17 @@ from typing import Any
 import msgspec
 
 from holdfast.metrics import Exporter, PrometheusExporter
-from holdfast.queue import Delivery, QueuePolicy
+from holdfast.queue import Delivery, OutgoingMessage, QueuePolicy, RefusedMessage, SentMessage
 from holdfast.queue.backend import LaneDepth, LeaseResult, QueueSnapshot, Receipt, TenantDepth, sum_lanes
-from holdfast.queue.events import AttemptEvent, AttemptResult, BackendErrorEvent, PollEvent, QueueObservation
+from holdfast.queue.events import (
+    AttemptEvent,
+    AttemptResult,
+    BackendErrorEvent,
+    PollEvent,
+    QueueObservation,
+    SendEvent,
+)
+from holdfast.queue.message import RefusalReason
 from holdfast.queue.metrics import QueueMetrics
 
 NOW = 1_750_000_000.0
@@ -47,6 +55,22 @@ def delivery(
         trace="00-0-0-00",
         is_first_of_topic=first_of_topic,
     )
+
+
+def sent(
+    *tenants: str, spilled: int = 0, duplicates: int = 0, refused: RefusalReason | None = None, queue: str = "mail"
+) -> SendEvent:
+    """A message of each tenant, the first of them spilled, or all refused; and duplicates of the first."""
+    results: list[SentMessage | RefusedMessage] = [
+        SentMessage(id=number, queue=queue, lane=-3 if number < spilled else 3, trace="", pressure=0.0)
+        if refused is None
+        else RefusedMessage(queue=queue, tenant=tenant, reason=refused, retry_after=1.0, pressure=1.0)
+        for number, tenant in enumerate(tenants)
+    ]
+    results += [SentMessage(id=0, queue=queue, lane=-3, trace="", pressure=0.0, is_duplicate=True)] * duplicates
+    senders = [*tenants, *[tenants[0]] * duplicates]
+    messages = [OutgoingMessage(tenant=tenant, body=b"") for tenant in senders]
+    return SendEvent(queue=queue, at=NOW, messages=messages, results=results)
 
 
 def polled(*deliveries: Delivery, queue: str = "mail", at: float = NOW, **counts: int) -> PollEvent:

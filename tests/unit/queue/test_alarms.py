@@ -79,7 +79,7 @@ def test_an_alarm_says_what_is_wrong_since_when_and_whose_it_is() -> None:
         tenant="acme",
     )
     assert opened.summary == (
-        "queue mail: there are 7 dead letters (alarm from 1 on): list them, fix the cause, and redrive them, "
+        "queue mail: dead letters: 7 (alarm from 1 on): list them, fix the cause, and redrive them, "
         "nearly all of it of tenant acme"
     )
     _, [closed] = update_alarms(rules, state, QueueReading(queue="mail", at=65.0, values={AlarmKind.DEAD_LETTERS: 0}))

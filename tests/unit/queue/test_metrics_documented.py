@@ -10,9 +10,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from holdfast.metrics import OpenTelemetryExporter
 from holdfast.queue.alarms import AlarmKind, QueueReading
 from holdfast.queue.events import AttemptResult, QueueObservation
-from holdfast.queue.metrics import QueueMetrics
+from holdfast.queue.message import RefusalReason
+from holdfast.queue.metrics import OPERATIONS, QueueMetrics
 from tests.unit.metrics.exporters.test_opentelemetry import Metrics
-from tests.unit.queue.made import NOW, Scraped, delivery, handled, lane, polled, snapshot, tenant, trouble
+from tests.unit.queue.made import NOW, Scraped, delivery, handled, lane, polled, sent, snapshot, tenant, trouble
 from tests.unit.queue.test_metrics_emf import metrics_of, told
 
 PAGE = Path(__file__).parents[3] / "docs" / "how-to" / "queue-operate.md"
@@ -22,6 +23,8 @@ OFFERED = 203
 
 def everything() -> Iterator[QueueObservation]:
     """All that there is a metric for."""
+    yield sent("acme", spilled=1)
+    yield from (sent("acme", refused=reason) for reason in RefusalReason)
     yield polled(delivery(age=2, first_of_topic=True), redelivered=1, dropped=1, spilled=1, buried=1)
     yield polled()
     yield from (handled(ending) for ending in AttemptResult)
@@ -59,6 +62,11 @@ def test_those_of_prometheus() -> None:
         used = {label for sample in family.samples for label in sample.labels} - {"le"}
         assert kind.partition(",")[0] == family.type
         assert set(re.findall("`([^`]+)`", re.sub(r"\(.*?\)", "", labels))) == used
+
+
+def test_all_operations_that_can_fail_are_named() -> None:
+    labels = documented("Prometheus")["holdfast_queue_backend_errors_total"].split("|")[1]
+    assert tuple(re.findall("`([^`]+)`", labels)) == ("queue", "operation", *OPERATIONS)
 
 
 def test_those_of_cloudwatch() -> None:

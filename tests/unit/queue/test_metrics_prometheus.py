@@ -9,9 +9,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from holdfast.queue.alarms import AlarmKind, QueueAlarm, QueueReading
 from holdfast.queue.backend import QueueSnapshot
 from holdfast.queue.events import AttemptResult
+from holdfast.queue.message import RefusalReason
 from holdfast.testing import seeded
 from tests.unit.forked import fork
-from tests.unit.queue.made import NOW, Scraped, delivery, handled, lane, polled, snapshot, tenant, trouble
+from tests.unit.queue.made import NOW, Scraped, delivery, handled, lane, polled, sent, snapshot, tenant, trouble
 
 
 def values(metrics: Scraped, name: str) -> dict[tuple[str, ...], float]:
@@ -85,6 +86,50 @@ def test_queues_that_are_known_begin_at_nothing() -> None:
         (queue, ending): 0 for queue in ("mail", "pay") for ending in AttemptResult
     }
     assert values(metrics, "holdfast_queue_received_total") == {("mail",): 0, ("pay",): 0}
+
+
+def test_a_producer_counts_what_is_stored_refused_and_spilled_by_tenant() -> None:
+    metrics = Scraped()
+    metrics.emit(sent("acme", "acme", spilled=1, duplicates=5))
+    metrics.emit(sent("acme", "bolt", "bolt", refused=RefusalReason.RATE))
+    metrics.emit(sent("bolt", refused=RefusalReason.MAX_WAITING))
+    assert values(metrics, "holdfast_queue_sent_total") == {("mail",): 2}
+    assert values(metrics, "holdfast_queue_tenant_sent_total") == {("mail", "acme"): 2}
+    assert values(metrics, "holdfast_queue_spilled_total") == {("mail",): 1}
+    assert values(metrics, "holdfast_queue_tenant_spilled_total") == {("mail", "acme"): 1}
+    assert values(metrics, "holdfast_queue_refused_total") == {("mail", "rate"): 3, ("mail", "max_waiting"): 1}
+    assert values(metrics, "holdfast_queue_tenant_refused_total") == {
+        ("mail", "acme", "rate"): 1,
+        ("mail", "bolt", "rate"): 2,
+        ("mail", "bolt", "max_waiting"): 1,
+    }
+
+
+def test_spilled_messages_of_workers_and_producers_are_one_total() -> None:
+    metrics = Scraped()
+    metrics.emit(sent("acme", spilled=1))
+    metrics.emit(polled(spilled=4))
+    assert values(metrics, "holdfast_queue_spilled_total") == {("mail",): 5}
+    assert values(metrics, "holdfast_queue_tenant_spilled_total") == {("mail", "acme"): 1}
+
+
+def test_of_very_many_tenants_that_send_few_have_a_name() -> None:
+    metrics = Scraped(max_tenants=2)
+    for number in range(50):
+        metrics.emit(sent(f"tenant-{number}", refused=RefusalReason.RATE))
+    assert set(values(metrics, "holdfast_queue_tenant_refused_total")) == {
+        ("mail", name, "rate") for name in ("tenant-0", "tenant-1", "other")
+    }
+    assert values(metrics, "holdfast_queue_refused_total")["mail", "rate"] == 50
+
+
+def test_a_producer_begins_at_nothing_and_is_no_worker() -> None:
+    metrics = Scraped()
+    metrics.start_producer("mail")
+    assert values(metrics, "holdfast_queue_sent_total") == {("mail",): 0}
+    assert values(metrics, "holdfast_queue_refused_total") == {("mail", "rate"): 0, ("mail", "max_waiting"): 0}
+    assert values(metrics, "holdfast_queue_spilled_total") == {("mail",): 0}
+    assert values(metrics, "holdfast_queue_polls_total") == {}
 
 
 def test_what_was_handed_back_unfinished_has_no_duration() -> None:
@@ -278,6 +323,7 @@ holdfast_queue_tenant_received_total{queue="mail",tenant="bolt"} 1
 # TYPE holdfast_queue_handled_total counter
 holdfast_queue_handled_total{queue="mail",result="acked"} 1
 holdfast_queue_handled_total{queue="mail",result="buried"} 0
+holdfast_queue_handled_total{queue="mail",result="dropped"} 0
 holdfast_queue_handled_total{queue="mail",result="lease_lost"} 0
 holdfast_queue_handled_total{queue="mail",result="postponed"} 0
 holdfast_queue_handled_total{queue="mail",result="released"} 0
@@ -291,7 +337,7 @@ holdfast_queue_redelivered_total{queue="mail"} 1
 # HELP holdfast_queue_dropped_total Messages dropped because they were older than their ttl.
 # TYPE holdfast_queue_dropped_total counter
 holdfast_queue_dropped_total{queue="mail"} 2
-# HELP holdfast_queue_spilled_total Messages moved to their tenants' overflow lanes while leasing.
+# HELP holdfast_queue_spilled_total Messages moved to their tenants' overflow lanes, while sending or leasing.
 # TYPE holdfast_queue_spilled_total counter
 holdfast_queue_spilled_total{queue="mail"} 4
 # HELP holdfast_queue_buried_after_crash_total Messages buried because their leases expired too often.
@@ -299,8 +345,11 @@ holdfast_queue_spilled_total{queue="mail"} 4
 holdfast_queue_buried_after_crash_total{queue="mail"} 3
 # HELP holdfast_queue_backend_errors_total Times the backend could not be reached.
 # TYPE holdfast_queue_backend_errors_total counter
+holdfast_queue_backend_errors_total{queue="mail",operation="extend"} 0
+holdfast_queue_backend_errors_total{queue="mail",operation="inspect"} 0
 holdfast_queue_backend_errors_total{queue="mail",operation="lease"} 1
 holdfast_queue_backend_errors_total{queue="mail",operation="settle"} 0
+holdfast_queue_backend_errors_total{queue="mail",operation="sweep"} 0
 # HELP holdfast_queue_handler_seconds Seconds that handlers took.
 # TYPE holdfast_queue_handler_seconds histogram
 holdfast_queue_handler_seconds_bucket{queue="mail",le="0.00390625"} 0

@@ -27,8 +27,10 @@ from holdfast.queue import (
 )
 from holdfast.queue.backend import LeaseRequest, QueueChange
 from holdfast.queue.backends.memory import MemoryBackend
+from holdfast.queue.events import SendEvent
 from holdfast.testing import FakeClock
 from tests.unit.forked import in_child
+from tests.unit.queue.made import Kept
 from tests.unit.queue.toy import LimitedBackend
 from tests.unit.queue.worker.bench import Faulty
 
@@ -72,6 +74,31 @@ class TestSending:
         assert all(isinstance(result, SentMessage) for result in results)
         assert {delivery.body for delivery in _all(queue)} == {b"%d" % number for number in range(100)}
         assert queue.send_many([]) == []
+
+    def test_a_sink_is_told_what_was_sent_and_what_became_of_it(self, backend: MemoryBackend, clock: FakeClock) -> None:
+        kept = Kept()
+        policy = QueuePolicy(limits=Limits(max_rate=1.0, max_burst=2.0))
+        queue = Queue("work", backend, policy=policy, clock=clock, sink=kept)
+        queue.send(b"1", tenant="a")
+        batch = [OutgoingMessage(tenant="a", body=b"2"), OutgoingMessage(tenant="a", body=b"3")]
+        results = asyncio.run(queue.send_many_async(batch))
+        with pytest.raises(Backpressure):
+            queue.send(b"4", tenant="a")
+        first, second, third = kept.all
+        assert second == SendEvent(queue="work", at=clock.wall(), messages=batch, results=results)
+        assert [type(result) for result in results] == [SentMessage, RefusedMessage]
+        assert isinstance(first, SendEvent)
+        assert isinstance(third, SendEvent)
+        assert [len(first.results), type(third.results[0])] == [1, RefusedMessage]
+
+    def test_a_sink_that_raises_loses_no_message(self, backend: MemoryBackend) -> None:
+        class Broken:
+            def emit(self, event: SendEvent) -> None:
+                raise RuntimeError("no")
+
+        queue = Queue("work", backend, sink=Broken())
+        queue.send(b"1", tenant="a")
+        assert [delivery.body for delivery in _all(queue)] == [b"1"]
 
     def test_a_tenant_that_has_sent_too_much_is_told_when_to_come_back(self, queue: Queue, clock: FakeClock) -> None:
         queue.backend.change("work", QueueChange(limits={"noisy": Limits(max_rate=1.0, max_burst=2.0)}))
@@ -399,6 +426,31 @@ class TestTopics:
             ] == ["mail"]
         assert [delivery.body for delivery in _all(mail)] == [b"x", b"y"]
         assert [delivery.body for delivery in _all(bill)] == [b"x"]
+
+    def test_a_sink_is_told_of_every_queue_what_became_of_the_messages(
+        self, backend: MemoryBackend, clock: FakeClock
+    ) -> None:
+        kept = Kept()
+        topic = Topic("orders", backend, clock=clock, sink=kept)
+        messages = [OutgoingMessage(tenant="a", body=b"x"), OutgoingMessage(tenant="b", body=b"y")]
+        assert topic.publish(messages) == []
+        small = QueuePolicy(limits=Limits(max_rate=1.0, max_burst=1.0))
+        for queue in (Queue("mail", backend), Queue("bill", backend, policy=small)):
+            topic.subscribe(queue)
+        Queue("bill", backend).send(b"0", tenant="b")
+        results = topic.publish(messages)
+        assert topic.publish([]) == []
+        assert {event.queue: event for event in kept.all if isinstance(event, SendEvent)} == {
+            name: SendEvent(
+                queue=name,
+                at=clock.wall(),
+                messages=messages,
+                results=[result for result in results if result.queue == name],
+            )
+            for name in ("bill", "mail")
+        }
+        assert len(kept.all) == 2
+        assert [type(result) for result in results if result.queue == "bill"] == [SentMessage, RefusedMessage]
 
     def test_deadline_and_trace_travel(self, backend: MemoryBackend, queue: Queue, clock: FakeClock) -> None:
         topic = Topic("orders", backend, clock=clock)

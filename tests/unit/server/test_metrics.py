@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from holdfast import EngineUnavailable, NotFound
 from holdfast.metrics import LogExporter, PrometheusExporter
-from holdfast.queue import OutgoingMessage
+from holdfast.queue import Limits, OutgoingMessage
 from holdfast.queue.backend import LeaseRequest, QueueChange, QueueSnapshot
 from holdfast.queue.backends.memory import MemoryBackend
 from holdfast.server.metrics import AnsweredRequest, ReceivedLines, ServerMetrics
@@ -95,10 +95,25 @@ def test_a_scrape_tells_how_deep_the_queues_are(api: Api, backend: Watched, cloc
     assert scraped(api, "holdfast_queue_tenant_messages")[QUEUE, "anna", "ready"] == 2
 
 
+def test_it_counts_what_is_sent_and_refused_by_reason_and_tenant(api: Api, clock: FakeClock) -> None:
+    limits = {"anna": Limits(max_rate=1.0, max_burst=2.0), "bert/../x": Limits(max_waiting=1, rate=1.0, burst=1.0)}
+    api.backend.change(QUEUE, QueueChange(limits=limits))
+    assert scraped(api, "holdfast_queue_refused_total") == {(QUEUE, "rate"): 0, (QUEUE, "max_waiting"): 0}
+    assert [api.send("anna").status_code for _ in range(5)] == [202, 202, 429, 429, 429]
+    assert api.send_many("bert", {"body": "a"}, {"body": "b"}, {"body": "c"}).json()["refused"] == 2
+    clock.advance(CACHE_SECONDS)
+    assert scraped(api, "holdfast_queue_sent_total") == {(QUEUE,): 3}
+    assert scraped(api, "holdfast_queue_refused_total") == {(QUEUE, "rate"): 3, (QUEUE, "max_waiting"): 2}
+    assert scraped(api, "holdfast_queue_tenant_refused_total") == {
+        (QUEUE, "anna", "rate"): 3,
+        (QUEUE, "bert/../x", "max_waiting"): 2,
+    }
+
+
 def test_it_is_in_the_text_format_of_prometheus(api: Api) -> None:
     response = api("operator", "GET", "/metrics")
     assert response.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
-    assert response.text.startswith("# HELP holdfast_queue_messages ")
+    assert response.text.startswith("# HELP holdfast_queue_sent_total ")
 
 
 def test_it_tells_what_was_answered_and_who_listens(api: Api, clock: FakeClock) -> None:

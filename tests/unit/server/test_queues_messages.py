@@ -46,7 +46,7 @@ class TestOne:
         answer = api.send("anna", body)
         assert answer.status_code == 202
         told = answer.json()
-        assert {"status", "id", "queue", "lane", "trace", "pressure", "is_duplicate"} == told.keys()
+        assert {"status", "id", "queue", "lane", "trace", "pressure", "is_duplicate", "is_spilled"} == told.keys()
         assert (told["status"], told["queue"], told["is_duplicate"]) == ("accepted", QUEUE, False)
         [found] = delivered(api)
         assert (found.id, found.tenant, found.body) == (told["id"], "anna", body)

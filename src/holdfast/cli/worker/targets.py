@@ -106,4 +106,5 @@ def _describe_queues(module: ModuleType) -> str:
     names = [name for name, value in vars(module).items() if isinstance(value, Queue)]
     if not names:
         return f"there is no queue in {module.__name__}"
-    return f"queues in {module.__name__} are {', '.join(f'{module.__name__}:{name}' for name in names)}"
+    known = "the queue in {} is {}" if len(names) == 1 else "queues in {} are {}"
+    return known.format(module.__name__, ", ".join(f"{module.__name__}:{name}" for name in names))

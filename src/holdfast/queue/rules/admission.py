@@ -6,7 +6,8 @@ Three checks, in this order: whether the tenant has so many messages waiting tha
 
 Backpressure: below a tenth of its `max_waiting`, a tenant may send without restriction. From there on it may send
 `backpressure_rate` messages per second, falling linearly to 0 at `max_waiting`. Only the tenant's own messages count: a
-tenant that happens to share a lane with it is not slowed down.
+tenant that happens to share a lane with it is not slowed down. Every message of a batch lowers the rate for the next
+one, so that a batch gets no more than its messages sent one by one.
 """
 
 import math
@@ -24,6 +25,8 @@ PRESSURE_STARTS_AT = 0.1
 """The share of `max_waiting` at which backpressure begins."""
 BURST_SECONDS = 1.0
 """Seconds of the allowed rate that may be sent in one burst: few, as the rate falls with each accepted message."""
+MIN_WAIT = 0.001
+"""Minimum `retry_after` in seconds: a shorter one is shown as 0, and rounding may outweigh it."""
 MAX_WAIT = 60.0
 """Maximum `retry_after` in seconds, however distant the limit."""
 FULL_WAIT = 5.0
@@ -85,17 +88,13 @@ def admit(policy: QueuePolicy, limits: Limits, state: TenantState, wanted: int, 
     backlog_limit, hard = get_max_backlog(policy, limits), limits.bucket("max_rate")
     is_delaying = limits.over_max_rate is OverMaxRate.DELAY
     waiting = state.ready + state.delayed
-    steady = compute_allowed_rate(waiting, backlog_limit, policy.backpressure_rate)
-    kept = wanted if backlog_limit is None else min(wanted, max(0, backlog_limit - waiting))
-    if steady is not None:
-        kept = min(kept, bucket.count_available(state.pressure_full_at, now, *steady))
+    kept = wanted
     if hard is not None and not is_delaying:
         kept = min(kept, bucket.count_available(state.max_rate_full_at, now, *hard))
+    kept, pressure_full_at = _take_under_pressure(policy, backlog_limit, state, kept, now)
 
     delays: list[float] = []
-    full_at, pressure_full_at = state.max_rate_full_at, state.pressure_full_at
-    if steady is not None:
-        pressure_full_at = bucket.spend(pressure_full_at, now, kept, *steady)
+    full_at = state.max_rate_full_at
     if hard is not None and is_delaying:
         delays, full_at = bucket.reserve(full_at, now, kept, *hard)
         delays = [delay for delay in delays if delay]
@@ -162,6 +161,23 @@ def get_room(policy: QueuePolicy, limits: Limits) -> int:
     return min(pressed, _UNLIMITED if policy.spill_above is None else policy.spill_above - 1)
 
 
+def _take_under_pressure(
+    policy: QueuePolicy, backlog_limit: int | None, state: TenantState, wanted: int, now: float
+) -> tuple[int, float]:
+    """Return how many of `wanted` messages backpressure allows, and when its bucket will be full again."""
+    waiting, full_at = state.ready + state.delayed, state.pressure_full_at
+    if backlog_limit is None:
+        return wanted, full_at
+    free = max(0, math.ceil(backlog_limit * PRESSURE_STARTS_AT) - waiting)
+    for taken in range(min(free, wanted), wanted):
+        steady = compute_allowed_rate(waiting + taken, backlog_limit, policy.backpressure_rate)
+        assert steady is not None
+        if bucket.seconds_until_token(full_at, now, *steady):
+            return taken, full_at
+        full_at = bucket.spend(full_at, now, 1, *steady)
+    return wanted, full_at
+
+
 def _explain_refusal(policy: QueuePolicy, limits: Limits, state: TenantState, waiting: int, now: float) -> _Refusal:
     """Return the limit that refuses the next message, and for how many seconds. Of two limits, return the longer."""
     backlog_limit, hard = get_max_backlog(policy, limits), limits.bucket("max_rate")
@@ -174,7 +190,7 @@ def _explain_refusal(policy: QueuePolicy, limits: Limits, state: TenantState, wa
     if hard is not None and limits.over_max_rate is OverMaxRate.REFUSE:
         for_rate = bucket.seconds_until_token(state.max_rate_full_at, now, *hard)
     reason = RefusalReason.RATE if for_rate > for_backlog else RefusalReason.MAX_WAITING
-    return _Refusal(reason, min(MAX_WAIT, max(for_rate, for_backlog)))
+    return _Refusal(reason, max(MIN_WAIT, min(MAX_WAIT, max(for_rate, for_backlog))))
 
 
 def _count_live(

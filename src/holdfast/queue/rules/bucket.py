@@ -10,6 +10,8 @@ TOLERANCE = 1e-6
 """Seconds by which a token may come early: times since the epoch are exact to a quarter of that, and stores round."""
 MAX_CLOCK_DIFFERENCE = 1.0
 """Seconds by which clocks may differ before an impossibly empty bucket counts as stale."""
+_ROUNDING = 1e-9
+"""The part of a token that may be missing: sums of fractions are not exact."""
 
 
 def take(full_at: float, now: float, wanted: int, rate: float, burst: float) -> tuple[int, float]:
@@ -20,7 +22,11 @@ def take(full_at: float, now: float, wanted: int, rate: float, burst: float) -> 
 
 def count_available(full_at: float, now: float, rate: float, burst: float) -> int:
     """Return the number of whole tokens that are available now."""
-    return 0 if rate <= 0 else max(0, math.floor(_tokens(full_at, now, rate, burst) + 1e-9))
+    if rate <= 0:
+        return 0
+    count = max(0, math.floor(_tokens(full_at, now, rate, burst) + _ROUNDING))
+    # Times are rounded: if a token is left when these are spent, it is available, too, and its caller need not wait.
+    return count + (_tokens(spend(full_at, now, count, rate, burst), now, rate, burst) + _ROUNDING >= 1)
 
 
 def seconds_until_token(full_at: float, now: float, rate: float, burst: float) -> float:
@@ -49,4 +55,5 @@ def _tokens(full_at: float, now: float, rate: float, burst: float) -> float:
         # It cannot be that empty: its rate was lower when it was emptied, or the clock was set back since. Do not wait
         # for an obsolete limit: grant one token, and `spend` then leaves the bucket as empty as it can be.
         return 1.0
-    return capacity - max(0.0, full_at - now - TOLERANCE) * rate
+    early = min(TOLERANCE, 0.5 / rate)  # less than a token, or a high rate would not be limited
+    return capacity - (max(0.0, full_at - now) - early) * rate

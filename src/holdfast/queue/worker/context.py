@@ -200,19 +200,31 @@ class WorkerContext:
         return self.find_backend()
 
     def loop(
-        self, doing: str, step: Callable[[], float], *, action: str | None = None, max_pause: float = MAX_PAUSE
+        self,
+        doing: str,
+        step: Callable[[], float],
+        *,
+        action: str | None = None,
+        max_pause: float = MAX_PAUSE,
+        uses_backend: bool = True,
     ) -> BackgroundLoop:
-        """Return the background loop of one part of the worker. It reports every failed step to the sink.
+        """Return the background loop of one part of the worker.
 
-        `doing` names the operation in events, `action` describes it in logs.
+        `doing` names the operation in events, `action` describes it in logs. Every failed step of a part that uses the
+        backend is reported to the sink.
         """
+
+        def report(error: Exception, _: float) -> None:
+            event = BackendErrorEvent(
+                queue=self.queue, at=self.clock.wall(), operation=doing, error=type(error).__name__
+            )
+            self.events.emit(event)
+
         return BackgroundLoop(
             f"holdfast-{self.queue}-{doing}",
             step,
             action=f"{action or doing} in queue {self.queue}",
             logger=log,
             backoff=Backoff(base=min(MIN_PAUSE, max_pause), cap=max_pause, jitter=Jitter.EQUAL),
-            on_failure=lambda error, _: self.events.emit(
-                BackendErrorEvent(queue=self.queue, at=self.clock.wall(), operation=doing, error=type(error).__name__)
-            ),
+            on_failure=report if uses_backend else None,
         )

@@ -128,8 +128,10 @@ def get_attempt_result(disposition: Disposition) -> AttemptResult:
             return AttemptResult.ACKED
         case RetryLater():
             return AttemptResult.RETRIED if disposition.is_attempt else AttemptResult.POSTPONED
-        case Bury() | Drop():
+        case Bury():
             return AttemptResult.BURIED
+        case Drop():
+            return AttemptResult.DROPPED
         case Release() | ExtendLease():
             return AttemptResult.RELEASED
 
@@ -155,7 +157,7 @@ class Watchdog:
         self._shutdown_timeout = shutdown_timeout
         self._out_since: float | None = None
         self._was_stuck = False
-        self.loop = context.loop("watch", self.step, action="stop handlers that take too long")
+        self.loop = context.loop("watch", self.step, action="stop handlers that take too long", uses_backend=False)
 
     def step(self) -> float:
         """Stop handlers whose time is over. Return the seconds until the next check."""
@@ -240,7 +242,7 @@ class Heartbeat:
         self._context = context
         self._watchdog = watchdog
         self._interval = min(MAX_BEAT_SECONDS, context.lease / BEATS_PER_LEASE / 2)
-        self.loop = context.loop("keep leases", self.step, action="extend leases", max_pause=self._interval)
+        self.loop = context.loop("extend", self.step, action="extend leases", max_pause=self._interval)
 
     def step(self) -> float:
         """Extend leases of which a third has passed. Return the seconds until the next check."""

@@ -77,13 +77,15 @@ class AcceptedResult(Struct, frozen=True, kw_only=True, tag="accepted", tag_fiel
     id: int
     queue: str
     lane: int
-    """The lane in which the message waits. A negative number is the tenant's overflow lane: the message is spilled."""
+    """The lane in which the message waits. A negative number is the tenant's overflow lane: see `is_spilled`."""
     trace: str
     """The W3C `traceparent` of the message; for a duplicate, that of this request."""
     pressure: float
     """Share of the tenant's `max_waiting` in use, 0 to 1. At 1, sends are refused."""
     is_duplicate: bool
     """Whether a message with the same key was stored before. Then `id` is the id of the earlier message."""
+    is_spilled: bool
+    """Whether the message exceeded its tenant's share of the shared lanes, and waits in its overflow lane."""
 
 
 class RefusedResult(Struct, frozen=True, kw_only=True, tag="refused", tag_field="status"):
@@ -282,7 +284,7 @@ async def _send(
     state: ServerState, queue: str, tenant: str, messages: Sequence[OutgoingMessage]
 ) -> Sequence[SentMessage | RefusedMessage]:
     try:
-        return await state.services.queues.send(queue, tenant, messages)
+        return await state.services.queues.send(queue, tenant, messages, state.send_sink)
     except OutcomeUnknown as error:
         if all(message.key is not None for message in messages):
             advice = "send it again with the same key, and it is stored once"
@@ -331,8 +333,7 @@ def _deadline(request: Request[Any, Any, Any]) -> float | None:
 
 
 def _accepted(sent: SentMessage) -> AcceptedResult:
-    fields = asdict(sent)
-    return AcceptedResult(is_duplicate=fields.pop("is_duplicate"), **fields)
+    return AcceptedResult(is_spilled=sent.is_spilled, **asdict(sent))
 
 
 def _result(result: SentMessage | RefusedMessage) -> AcceptedResult | RefusedResult:

@@ -64,6 +64,7 @@ class ScrapeCache:
         try:
             names = await self._queues.list_known()
             for snapshot in await self._queues.ask(inspect_all) if names else []:
+                self._metrics.start_producer(snapshot.queue)  # the server is one
                 self._metrics.emit(snapshot)
         except HoldfastError:  # QueueMonitor logs the reason
             self._text = self._render(is_readable=False)  # without old figures of queues, which would mislead
@@ -90,7 +91,7 @@ def _retrieve_exception(done: "asyncio.Future[None]") -> None:
 
 @get("/metrics", media_type=MEDIA_TYPE, summary="Scrape metrics", **build_route_options("queues", Role.VIEWER))
 async def metrics(state: ServerState) -> Response[str]:
-    """Return the depth of all queues, their open alarms, zones and requests, as text for Prometheus.
+    """Return the depth of all queues, sent and refused messages, open alarms, zones and requests, for Prometheus.
 
     Depths are at most a few seconds old. Alarms are those of the server itself, which checks every ten seconds. While
     the store of queues is unavailable, `holdfast_server_queues_readable` is 0, and metrics of queues are missing.

@@ -64,7 +64,7 @@ class MemoryShardStore:
             highest = max(self._numbers.values(), default=-1)
             if highest >= capacity:
                 raise too_few_shards_error(capacity, highest)
-            self._capacity = capacity
+            self._capacity = min(capacity, MAX_TENANTS)
             since = max([at, *(layout.at for layout in self._layouts[-1:])])
             self._layouts.append(StoredLayout(newest + 1, since, text))
             return self._layouts[-1]

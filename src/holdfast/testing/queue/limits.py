@@ -156,6 +156,18 @@ class LimitSuite(BackendSuite):
         work.advance_time(60.0)
         work.put("a", 9)
 
+    def test_a_batch_is_slowed_down_as_its_messages_would_be_one_by_one(self, work: Probe) -> None:
+        """Every message of a batch lowers the rate for the next one."""
+        work.change_policy(max_waiting=100, backpressure_rate=5.5)
+        apart = [work.send(message("apart"))[0] for _ in range(20)]
+        together = work.send(*[message("together")] * 20)
+        for results in (apart, together):
+            assert [type(one) for one in results] == [SentMessage] * 15 + [RefusedMessage] * 5
+            refused = results[-1]
+            assert isinstance(refused, RefusedMessage)
+            assert (refused.reason, refused.pressure) == (RefusalReason.MAX_WAITING, 0.15)
+            assert refused.retry_after > 0
+
     @pytest.mark.parametrize("one", [message(delay=3600.0), message(group="g")], ids=["delayed", "in a group"])
     def test_delayed_messages_are_part_of_the_backlog(self, work: Probe, one: OutgoingMessage) -> None:
         """It must be stored, too; and messages that leave make room."""

@@ -5,7 +5,7 @@ from typing import Any
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holdfast.queue.message import RefusalReason
@@ -15,6 +15,7 @@ from holdfast.queue.rules.admission import (
     MAX_WAIT,
     Admission,
     LaneKind,
+    MessageDecision,
     TenantState,
     admit,
     compute_allowed_rate,
@@ -202,10 +203,11 @@ def test_a_tenants_own_backlog_comes_before_the_queues() -> None:
 
 def test_backpressure_falls_with_the_backlog_and_rises_when_it_is_worked_off() -> None:
     policy = QueuePolicy(max_waiting=1000, backpressure_rate=100.0)
-    assert counts(admit(policy, Limits(), TenantState(ready=99), 500, NOW)) == (500, 0, 0, 0)
+    assert counts(admit(policy, Limits(), TenantState(), 100, NOW)) == (100, 0, 0, 0)
     assert [
-        sum(counts(admit(policy, Limits(), TenantState(ready=ready), 500, NOW))[:2]) for ready in (100, 550, 910, 991)
-    ] == [100, 50, 10, 1]
+        sum(counts(admit(policy, Limits(), TenantState(ready=ready), 500, NOW))[:2])
+        for ready in (99, 100, 550, 910, 991)
+    ] == [95, 94, 47, 9, 1], "a little less than a second of the rate at the beginning: every message lowers it"
     slow = admit(policy, Limits(), TenantState(ready=999), 1, NOW)
     assert slow.state.pressure_full_at > NOW + 8, "a token at such a rate takes long"
     drained = msgspec.structs.replace(slow.state, ready=200)
@@ -280,21 +282,50 @@ def test_whoever_waits_as_long_as_it_is_told_is_let_in_and_not_before(
         assert admit(policy, limits, admission.state, 1, NOW + admission.retry_after * 0.99 - 1e-5).refused == 1
 
 
-@given(LIMITS, states(), st.lists(st.integers(0, 30), min_size=1, max_size=5))
+POWERS = st.sampled_from([0.25, 1.0, 2.0, 8.0])
+"""Rates and bursts whose sums are exact."""
+
+
+@example(QueuePolicy(max_waiting=1000, backpressure_rate=100.0), Limits(), TenantState(), [1] * 1000)
+@given(
+    st.builds(
+        QueuePolicy,
+        spill_above=maybe(st.sampled_from([0, 1, 4, 32])),
+        max_waiting=maybe(st.integers(1, 200)),
+        backpressure_rate=st.floats(0.1, 100),
+        fresh_for=st.just(64.0),
+    ),
+    st.builds(
+        Limits,
+        rate=maybe(POWERS),
+        burst=maybe(POWERS),
+        max_rate=maybe(POWERS),
+        max_burst=maybe(POWERS),
+        over_max_rate=st.sampled_from(OverMaxRate),
+        run_rate=maybe(POWERS),
+        concurrency=maybe(st.integers(1, 10)),
+        max_waiting=maybe(st.integers(1, 200)),
+    ),
+    states(),
+    st.lists(st.integers(0, 30), min_size=1, max_size=5) | st.integers(1, 100).map(lambda count: [1] * count),
+)
 def test_it_does_not_matter_in_what_portions_they_are_sent(
-    limits: Limits, state: TenantState, portions: list[int]
+    policy: QueuePolicy, limits: Limits, state: TenantState, portions: list[int]
 ) -> None:
-    """As long as the backlog is no matter: its pressure rises with every portion."""
-    limits = msgspec.structs.replace(limits, max_waiting=None)
-    policy = QueuePolicy(spill_above=40, max_waiting=None)
+    """A batch gets what its messages would get one by one at the same time."""
     whole = admit(policy, limits, state, sum(portions), NOW)
-    total = (0, 0, 0, 0)
+    decisions: list[MessageDecision] = []
+    refused: Admission | None = None
     for wanted in portions:
         part = admit(policy, limits, state, wanted, NOW)
         state = part.state
-        total = tuple(map(sum, zip(total, counts(part), strict=True)))  # type: ignore[assignment]
-    assert total == counts(whole)
-    assert (state.ready, state.spilled) == (whole.state.ready, whole.state.spilled)
+        decisions += islice(decide_each(part), wanted)
+        refused = part if part.refused else refused
+    assert decisions == list(islice(decide_each(whole), sum(portions)))
+    assert state == whole.state
+    assert (refused is not None) == (whole.refused > 0)
+    if refused is not None:
+        assert (refused.refusal, refused.retry_after) == (whole.refusal, whole.retry_after)
 
 
 @given(

@@ -70,7 +70,7 @@ def test_two_heartbeats_may_fail(error: Exception) -> None:
         bench.clock.advance(seconds)
         bench.run.heartbeat.loop.run_step()
         bench.run.watchdog.step()
-    assert bench.sink.troubles == [("keep leases", type(error).__name__)] * 2
+    assert bench.sink.troubles == [("extend", type(error).__name__)] * 2
     bench.clock.advance(20)
     bench.run.watchdog.step()
     assert not handling.is_over

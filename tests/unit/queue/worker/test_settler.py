@@ -59,7 +59,7 @@ def test_each_ending_has_its_event(bench: Bench) -> None:
         (RetryLater(1.0), AttemptResult.RETRIED),
         (RetryLater(1.0, is_attempt=False), AttemptResult.POSTPONED),
         (Bury("why"), AttemptResult.BURIED),
-        (Drop(), AttemptResult.BURIED),
+        (Drop(), AttemptResult.DROPPED),
         (Release(), AttemptResult.RELEASED),
         (ExtendLease(1.0), AttemptResult.RELEASED),
     ],

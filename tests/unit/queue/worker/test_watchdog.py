@@ -315,3 +315,19 @@ class TestZone:
         bench.work()
         assert bench.depth() == (1, 0, 0, 0)
         assert bench.sink.endings == []
+
+
+def test_a_watchdog_that_fails_is_logged_and_is_no_error_of_the_backend(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does not use the backend."""
+    bench = Bench()
+    Stuck(bench)
+
+    def fail() -> float:
+        raise RuntimeError("a defect")
+
+    monkeypatch.setattr(bench.run.watchdog.loop, "_step", fail)
+    bench.run.watchdog.loop.run_step()
+    assert "cannot stop handlers that take too long in queue work" in texts(caplog.records)[0]
+    assert bench.sink.troubles == []
