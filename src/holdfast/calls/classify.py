@@ -148,12 +148,12 @@ def classify(
     judged = None if own is None else own(error)
     if judged is not None:
         return judged
-    if isinstance(error, BaseExceptionGroup):
-        return _combine([classify(inner, wall, own) for inner in error.exceptions])
-    judged = _attribute(error, "holdfast_failure")
+    try:
+        judged, response = getattr(error, "holdfast_failure", None), getattr(error, "response", None)
+    except Exception:  # noqa: BLE001 - urllib's HTTPError without a body raises KeyError
+        response = None
     if isinstance(judged, Failure):
         return judged  # set by an adapter, which had the response itself
-    response = _attribute(error, "response")
     if response is not None:
         answered = _answered(response, wall)
         if answered is not None:
@@ -161,6 +161,8 @@ def classify(
     found = _BY_CLASS.get(type(error))
     if found is not None:
         return found
+    if isinstance(error, BaseExceptionGroup):
+        return _combine([classify(inner, wall, own) for inner in error.exceptions])
     error = _unwrap(error)
     found = _answered_itself(error, wall) or _listed(error)
     return PERMANENT if found is None else _refine_by_wrapped(error, found)
@@ -179,13 +181,6 @@ def _combine(failures: list[Failure]) -> Failure:
         kind = FailureKind.TIMEOUT
     hints = [failure.retry_after for failure in failures if failure.retry_after is not None]
     return Failure(kind, retry_after=max(hints, default=None))
-
-
-def _attribute(error: BaseException, name: str) -> Any:
-    try:
-        return getattr(error, name, None)
-    except Exception:  # noqa: BLE001 - urllib's HTTPError without a body raises KeyError
-        return None
 
 
 def _names(error: BaseException) -> Iterator[str]:
@@ -207,8 +202,8 @@ def _answered_itself(error: BaseException, wall: Callable[[], float]) -> Failure
             status = _TOO_MANY.search(str(error))
             return None if status is None else of_status(int(status[1]), {}, wall)
         if name in _STATUS_ATTRIBUTES:
-            said = _attribute(error, _STATUS_ATTRIBUTES[name])
-            return of_status(said, _attribute(error, "headers"), wall) if isinstance(said, int) else None
+            said = getattr(error, _STATUS_ATTRIBUTES[name], None)
+            return of_status(said, getattr(error, "headers", None), wall) if isinstance(said, int) else None
     return None
 
 
@@ -282,11 +277,9 @@ def _inside(error: BaseException, step: Callable[[BaseException], object]) -> It
 
 
 def _content(error: BaseException) -> object:
-    for name in ("reason", "original_error"):
-        inner = _attribute(error, name)
-        if isinstance(inner, BaseException):
-            return inner
-    return next(iter(error.args), None)
+    own = vars(error)
+    inside = (own.get("reason"), own.get("original_error"), *error.args[:1])
+    return next((inner for inner in inside if isinstance(inner, BaseException)), None)
 
 
 def _cause(error: BaseException) -> object:

@@ -3,10 +3,12 @@
 import inspect
 import math
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple
 
 from holdfast._errors import InvalidValue
 from holdfast._types import Operation, Sink
+from holdfast.calls.context import override
 from holdfast.calls.events import CallEvent
 from holdfast.calls.limits import Limit
 from holdfast.calls.retry import Retry, RetryAfter, RetryBudget
@@ -125,6 +127,8 @@ class Dependency:
         _expect("idempotent", idempotent, bool)
 
         def decorate(function: Function) -> Function:
+            if isinstance(function, staticmethod | classmethod):
+                return type(function)(decorate(function.__func__))
             if not callable(function):
                 raise InvalidValue(f"{function!r} to call {self.name}: expected a function")
             if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -166,6 +170,22 @@ class Dependency:
         named = Operation(self.name, operation or _name_of(function))
         result: Result = await bind_async(self._state, function, named, idempotent=idempotent)(*arguments)
         return result
+
+    def override(
+        self,
+        *,
+        max_attempts: int | None = None,
+        attempt_timeout: float | None = None,
+        total_timeout: float | None = None,
+    ) -> AbstractContextManager[None]:
+        """Return a block in which calls of this dependency, of any kind, have other options. None keeps an option.
+
+        Timeouts are in seconds. The block applies to its own context, as a deadline does. Meanwhile the calls of other
+        threads and tasks are a little slower. Its attempts do not change a learned timeout if they have another one.
+        """
+        return override(
+            self._state, max_attempts=max_attempts, attempt_timeout=attempt_timeout, total_timeout=total_timeout
+        )
 
     def attempts(self, *, idempotent: bool, operation: str = "attempts") -> "AttemptLoop":
         """Return an iterator, sync and async, over the attempts of one call, each made in a block `with attempt:`."""
