@@ -150,7 +150,7 @@ def classify(
         return judged
     try:
         judged, response = getattr(error, "holdfast_failure", None), getattr(error, "response", None)
-    except Exception:  # noqa: BLE001 - urllib's HTTPError without a body raises KeyError
+    except Exception:  # noqa: BLE001 - of its own `__getattr__`; in some versions, urllib's HTTPError has one
         response = None
     if isinstance(judged, Failure):
         return judged  # set by an adapter, which had the response itself

@@ -170,6 +170,14 @@ def test_exceptions_of_aiohttp_are_known_by_their_names() -> None:
     assert kind(aiohttp_error("ClientResponseError", status=None)) is FailureKind.PERMANENT
 
 
+def test_an_exception_whose_attributes_cannot_be_read_is_known_by_its_class() -> None:
+    class Odd(ConnectionResetError):
+        def __getattr__(self, name: str) -> object:
+            raise KeyError(name)
+
+    assert kind(Odd()) is FailureKind.TRANSIENT
+
+
 def test_an_exception_that_wraps_itself_is_permanent() -> None:
     error = urllib.error.URLError("")
     error.reason = error
