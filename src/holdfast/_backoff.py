@@ -35,7 +35,11 @@ _FULL, _EQUAL, _DECORRELATED, _ = Jitter  # looked up once, as in `retry.py`
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backoff:
-    """A rule for delays between attempts. The defaults are those of botocore."""
+    """A rule for delays between attempts.
+
+    The cap and the jitter are those of botocore. Its base is a second, in all released modes. It is shorter here,
+    because a retry mostly goes to another host; the retry budget, and not the delay, protects an overloaded service.
+    """
 
     base: float = 0.05
     """Maximum delay before the first retry, in seconds."""

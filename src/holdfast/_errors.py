@@ -30,7 +30,7 @@ whether it happened before it repeats the write. `slug` identifies the error in 
 slug of a class never changes.
 """
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class HoldfastError(Exception):
@@ -139,6 +139,8 @@ class DeadlineExceeded(CallError, TimeoutError):
     """The deadline of the whole call has passed: no caller is waiting for the answer any more."""
 
     slug = "deadline-exceeded"
+    result: Any = None
+    """The result of a call that succeeded, but after its deadline."""
 
 
 class RetryAfterTooLong(CallError):

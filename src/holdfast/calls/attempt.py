@@ -1,8 +1,7 @@
 """One attempt, as seen by the function that makes it: how long it may take, and what to send with it."""
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
@@ -105,27 +104,23 @@ class Attempt(Scope, eq=False, gc=False):
             found[IDEMPOTENCY_KEY_HEADER] = self.idempotency_key
         return found
 
-    @contextmanager
-    def connecting(self) -> Iterator[None]:
+    def connecting(self) -> AbstractContextManager[None]:
         """Time a connection set-up, which has its own timeout. The attempt's timeout starts after the block."""
-        self.begin_connect()
-        try:
-            yield
-        except Exception:
-            # The function may continue on another connection, so from here on something may have been sent.
-            now = self.dependency.runtime.monotonic()
-            if now >= self.expires:
-                self.dependency.learn_connect(TIMED_OUT)
-            self.connecting_since = None
-            self._set_expires(now + self.dependency.timeout)
-            raise
-        self.end_connect()
+        return _Connecting(self)
 
     def begin_connect(self) -> None:
         """Begin a connection set-up, for clients with callbacks. Repeating it before `end_connect` has no effect."""
         if self.connecting_since is None:
             self.connecting_since = now = self.dependency.runtime.monotonic()
             self._set_expires(now + self.dependency.connect_estimator.value)
+
+    def fail_connect(self) -> None:
+        """End a connection set-up that failed, where the function may continue on another connection."""
+        now = self.dependency.runtime.monotonic()
+        if now >= self.expires:
+            self.dependency.learn_connect(TIMED_OUT)
+        self.connecting_since = None  # from here on, something may have been sent
+        self._set_expires(now + self.dependency.timeout)
 
     def end_connect(self) -> None:
         """End a connection set-up that succeeded. Do not call it after a failure: then the attempt counts as unsent."""
@@ -164,6 +159,24 @@ class Attempt(Scope, eq=False, gc=False):
 
     def _set_expires(self, expires: float) -> None:
         self.expires = min(self.call_expires, expires)
+
+
+class _Connecting(AbstractContextManager[None]):
+    """The block of `connecting`. A generator would do, but contextlib sets an attribute of errors: some are frozen."""
+
+    __slots__ = ("_attempt",)
+
+    def __init__(self, attempt: Attempt) -> None:
+        self._attempt = attempt
+
+    def __enter__(self) -> None:
+        self._attempt.begin_connect()
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if error is None:
+            self._attempt.end_connect()
+        elif isinstance(error, Exception):
+            self._attempt.fail_connect()
 
 
 class TimedAttempt(Attempt, eq=False, gc=True):

@@ -6,6 +6,7 @@ name, so that none of these has to be installed or imported.
 
 import errno
 import math
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
@@ -80,6 +81,8 @@ _HTTPX = {
 _BY_NAME: dict[str, Failure] = {
     "socket.gaierror": _UNSENT,
     "asyncio.exceptions.IncompleteReadError": _TRANSIENT,
+    "http.client.BadStatusLine": _TRANSIENT,
+    "http.client.IncompleteRead": _TRANSIENT,
     "ssl.SSLCertVerificationError": PERMANENT,
     "ssl.SSLError": _TRANSIENT,
     **{f"{library}.{name}": failure for library in ("httpx", "httpcore") for name, failure in _HTTPX.items()},
@@ -95,8 +98,10 @@ _BY_NAME: dict[str, Failure] = {
     "urllib3.exceptions.TimeoutError": _TIMEOUT,
     "urllib3.exceptions.ProtocolError": _TRANSIENT,
     "aiohttp.client_exceptions.ClientConnectorError": _UNSENT,
+    "aiohttp.client_exceptions.ConnectionTimeoutError": _UNSENT,
     "aiohttp.client_exceptions.ServerTimeoutError": _TIMEOUT,
     "aiohttp.client_exceptions.ClientConnectionError": _TRANSIENT,
+    "aiohttp.client_exceptions.ClientPayloadError": _TRANSIENT,
     "botocore.exceptions.EndpointConnectionError": _UNSENT,
     "botocore.exceptions.ConnectTimeoutError": _UNSENT,
     "botocore.exceptions.SSLError": PERMANENT,
@@ -117,12 +122,38 @@ _BY_CLASS: dict[type[BaseException], Failure] = {
 }
 
 
-def classify(error: BaseException, wall: Callable[[], float]) -> Failure:
-    """Return the failure that an exception means. An unknown exception is permanent: it is probably a bug."""
-    judged = getattr(error, "holdfast_failure", None)
+_WRAPPERS = frozenset(
+    {
+        "urllib.error.URLError",
+        # The last attempt decides: before it, urllib3 repeated only what was not sent, or what may be sent twice.
+        "urllib3.exceptions.MaxRetryError",
+        "urllib3.exceptions.ProxyError",
+        "requests.exceptions.RetryError",
+    }
+)
+"""Exceptions that mean what the exception inside them means."""
+_STATUS_ATTRIBUTES = {"urllib.error.HTTPError": "code", "aiohttp.client_exceptions.ClientResponseError": "status"}
+"""The attribute for the HTTP status, of exceptions that have `headers` and no `response`."""
+_TOO_MANY = re.compile(r"too many (\d{3}) error responses")
+"""The message of urllib3's ResponseError, after retries by `status_forcelist`."""
+
+
+def classify(
+    error: BaseException, wall: Callable[[], float], own: Callable[[Any], Failure | None] | None = None
+) -> Failure:
+    """Return the failure that an exception means. An unknown exception is permanent: it is probably a bug.
+
+    `own` is asked first, about each exception of a group as well; None means that these rules apply.
+    """
+    judged = None if own is None else own(error)
+    if judged is not None:
+        return judged
+    try:
+        judged, response = getattr(error, "holdfast_failure", None), getattr(error, "response", None)
+    except Exception:  # noqa: BLE001 - of its own `__getattr__`; in some versions, urllib's HTTPError has one
+        response = None
     if isinstance(judged, Failure):
         return judged  # set by an adapter, which had the response itself
-    response = getattr(error, "response", None)
     if response is not None:
         answered = _answered(response, wall)
         if answered is not None:
@@ -130,8 +161,50 @@ def classify(error: BaseException, wall: Callable[[], float]) -> Failure:
     found = _BY_CLASS.get(type(error))
     if found is not None:
         return found
-    found = _listed(error)
+    if isinstance(error, BaseExceptionGroup):
+        return _combine([classify(inner, wall, own) for inner in error.exceptions])
+    error = _unwrap(error)
+    found = _answered_itself(error, wall) or _listed(error)
     return PERMANENT if found is None else _refine_by_wrapped(error, found)
+
+
+def _combine(failures: list[Failure]) -> Failure:
+    """Return the failure of work whose concurrent parts failed like this: a retry repeats all of it."""
+    permanent = {failure for failure in failures if failure.kind is FailureKind.PERMANENT}
+    if permanent:
+        return permanent.pop() if len(permanent) == 1 else PERMANENT
+    kinds = {failure.kind for failure in failures}
+    kind = FailureKind.TRANSIENT  # even if all are UNSENT: parts that have not failed may have sent something
+    if FailureKind.THROTTLED in kinds:
+        kind = FailureKind.THROTTLED
+    elif kinds == {FailureKind.TIMEOUT}:
+        kind = FailureKind.TIMEOUT
+    hints = [failure.retry_after for failure in failures if failure.retry_after is not None]
+    return Failure(kind, retry_after=max(hints, default=None))
+
+
+def _names(error: BaseException) -> Iterator[str]:
+    return (f"{kind.__module__}.{kind.__qualname__}" for kind in type(error).__mro__)
+
+
+def _unwrap(error: BaseException) -> BaseException:
+    """Return the exception inside of those that only wrap it; `error` if there is none."""
+    for inner in (error, *_inside(error, _content)):
+        if _WRAPPERS.isdisjoint(_names(inner)):
+            return inner
+    return error
+
+
+def _answered_itself(error: BaseException, wall: Callable[[], float]) -> Failure | None:
+    """Return the failure of an exception that has the status of a response, but not the response."""
+    for name in _names(error):
+        if name == "urllib3.exceptions.ResponseError":
+            status = _TOO_MANY.search(str(error))
+            return None if status is None else of_status(int(status[1]), {}, wall)
+        if name in _STATUS_ATTRIBUTES:
+            said = getattr(error, _STATUS_ATTRIBUTES[name], None)
+            return of_status(said, getattr(error, "headers", None), wall) if isinstance(said, int) else None
+    return None
 
 
 def _listed(error: BaseException) -> Failure | None:
@@ -144,13 +217,13 @@ def _listed(error: BaseException) -> Failure | None:
     return None
 
 
-def of_status(status: int, headers: Mapping[str, str], wall: Callable[[], float]) -> Failure | None:
+def of_status(status: int, headers: Mapping[str, str] | None, wall: Callable[[], float]) -> Failure | None:
     """Return the failure that an HTTP status means, or None below 400."""
     if status < 400:
         return None
     kind = _kind_of(status, None)
     return Failure(
-        kind, status, retry_after=None if kind is FailureKind.PERMANENT else parse_retry_after(headers, wall)
+        kind, status, retry_after=None if kind is FailureKind.PERMANENT else parse_retry_after(_mapping(headers), wall)
     )
 
 
@@ -165,15 +238,23 @@ def _kind_of(status: int, code: str | None) -> FailureKind:
 def _answered(response: Any, wall: Callable[[], float]) -> Failure | None:
     """Return the failure in an exception's `response`: a mapping in botocore, an object in HTTP clients."""
     if isinstance(response, Mapping):
-        metadata = response.get("ResponseMetadata", {})
-        code = response.get("Error", {}).get("Code")
-        status = metadata.get("HTTPStatusCode", 0)
-        kind = _kind_of(status, code)
-        return Failure(kind, status, code, parse_retry_after(metadata.get("HTTPHeaders", {}), wall))
+        metadata, error = _mapping(response.get("ResponseMetadata")), _mapping(response.get("Error"))
+        code, status = error.get("Code"), metadata.get("HTTPStatusCode")
+        code, status = code if isinstance(code, str) else None, status if isinstance(status, int) else 0
+        if not code and not status:
+            return None
+        return Failure(
+            _kind_of(status, code), status, code, parse_retry_after(_mapping(metadata.get("HTTPHeaders")), wall)
+        )
     status = getattr(response, "status_code", None)
     if not isinstance(status, int):
         return None
     return of_status(status, getattr(response, "headers", {}), wall)
+
+
+def _mapping(value: Any) -> Any:
+    """Return `value`, or an empty mapping if it has no `get`."""
+    return value if hasattr(value, "get") else {}
 
 
 def _refine_by_wrapped(error: BaseException, found: Failure) -> Failure:
@@ -196,8 +277,9 @@ def _inside(error: BaseException, step: Callable[[BaseException], object]) -> It
 
 
 def _content(error: BaseException) -> object:
-    reason = getattr(error, "reason", None)
-    return reason if isinstance(reason, BaseException) else next(iter(error.args), None)
+    own = vars(error)
+    inside = (own.get("reason"), own.get("original_error"), *error.args[:1])
+    return next((inner for inner in inside if isinstance(inner, BaseException)), None)
 
 
 def _cause(error: BaseException) -> object:
@@ -213,9 +295,9 @@ def parse_retry_after(headers: Mapping[str, str], wall: Callable[[], float]) -> 
     milliseconds = _number(headers.get("x-amz-retry-after", ""))
     if milliseconds is not None:
         return milliseconds / 1000
-    value = headers.get("retry-after", "")
+    value: Any = headers.get("retry-after", "")
     seconds = _number(value)
-    if seconds is not None or not value:
+    if seconds is not None or not isinstance(value, str) or not value:
         return seconds
     from email.utils import parsedate_to_datetime  # takes 15 ms, and few servers send a date
 
@@ -225,9 +307,9 @@ def parse_retry_after(headers: Mapping[str, str], wall: Callable[[], float]) -> 
         return None
 
 
-def _number(text: str) -> float | None:
+def _number(text: Any) -> float | None:
     try:
         number = float(text)
-    except ValueError:
+    except (ValueError, TypeError):
         return None
     return number if 0 <= number < math.inf else None

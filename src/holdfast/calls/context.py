@@ -6,16 +6,17 @@ from contextlib import suppress
 from contextvars import ContextVar, Token
 from functools import wraps
 from threading import get_ident
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
 
 import msgspec
 
 from holdfast._errors import DeadlineExceeded, InvalidValue
 from holdfast.calls.runtime import PROCESS, Runtime
-from holdfast.calls.scope import NO_THREAD, Scope
+from holdfast.calls.scope import NO_THREAD, OverrideScope, Scope, find_override
 
 if TYPE_CHECKING:
     from holdfast.calls.attempt import Attempt
+    from holdfast.calls.state import DependencyState
 
 Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
@@ -146,6 +147,32 @@ class deadline:  # noqa: N801 - reads as a word: with deadline(2.0)
         """Raise DeadlineExceeded after the deadline. For loops and computations that make no calls."""
         if self._expires <= self._runtime.monotonic():
             raise DeadlineExceeded("the deadline has passed: the caller no longer waits for the result")
+
+
+class override:  # noqa: N801 - as the others, and not public: `Dependency.override` makes it
+    """A block in which the calls of a dependency have other options. Make a new one for each `with`."""
+
+    __slots__ = ("_options", "_state", "_token")
+
+    def __init__(self, state: "DependencyState", **options: Any) -> None:
+        self._state, self._options = state, options
+        state.derive(**options)  # raises for an invalid option here, not in `__enter__`
+        self._token: Token[Scope | ThreadScopes] | None = None
+
+    def __enter__(self) -> None:
+        if self._token is not None:
+            raise InvalidValue("this override is entered already: make a new one for each `with`")
+        outer = current_scope()
+        replacement = find_override(self._state, outer).derive(**self._options)
+        expires, owner = (math.inf, None) if outer is None else (outer.expires, outer.retry_owner)
+        self._state.count_overrides(1)
+        self._token = SCOPE.set(OverrideScope(expires, owner, outer, self._state, replacement))
+
+    def __exit__(self, *exception: object) -> None:
+        assert self._token is not None
+        reset_scope(self._token)
+        self._token = None
+        self._state.count_overrides(-1)
 
 
 class detached:  # noqa: N801 - reads as a word: with detached()

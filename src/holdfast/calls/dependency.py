@@ -3,11 +3,13 @@
 import inspect
 import math
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, cast
 
 from holdfast._errors import InvalidValue
 from holdfast._types import Operation, Sink
+from holdfast.calls.context import override
 from holdfast.calls.events import CallEvent
 from holdfast.calls.limits import Limit
 from holdfast.calls.retry import Retry, RetryAfter, RetryBudget
@@ -145,6 +147,8 @@ class Dependency:
         return lambda function: self._bind(function, idempotent=idempotent, operation=operation)
 
     def _bind(self, function: Function, *, idempotent: bool, operation: str | None) -> Function:
+        if isinstance(function, staticmethod | classmethod):
+            return type(function)(self._bind(function.__func__, idempotent=idempotent, operation=operation))
         if not callable(function):
             raise InvalidValue(f"{function!r} to call {self.name}: expected a function")
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
@@ -185,6 +189,22 @@ class Dependency:
         named = Operation(self.name, operation or _name_of(function))
         result: Result = await bind_async(self._state, function, named, idempotent=idempotent)(*arguments)
         return result
+
+    def override(
+        self,
+        *,
+        max_attempts: int | None = None,
+        attempt_timeout: float | None = None,
+        total_timeout: float | None = None,
+    ) -> AbstractContextManager[None]:
+        """Return a block in which calls of this dependency, of any kind, have other options. None keeps an option.
+
+        Timeouts are in seconds. The block applies to its own context, as a deadline does. Meanwhile the calls of other
+        threads and tasks are a little slower. Its attempts do not change a learned timeout if they have another one.
+        """
+        return override(
+            self._state, max_attempts=max_attempts, attempt_timeout=attempt_timeout, total_timeout=total_timeout
+        )
 
     def attempts(self, *, idempotent: bool, operation: str = "attempts") -> "AttemptLoop":
         """Return an iterator, sync and async, over the attempts of one call, each made in a block `with attempt:`."""

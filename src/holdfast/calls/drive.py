@@ -10,7 +10,7 @@ from holdfast._errors import InvalidValue
 from holdfast._types import Operation
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.context import SCOPE, new_thread_scopes
-from holdfast.calls.engine import Call, deadline_passed_error
+from holdfast.calls.engine import Call, deadline_passed_error, late_result_error
 
 if TYPE_CHECKING:
     from holdfast.calls.state import DependencyState
@@ -20,7 +20,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 get_scope: Callable[[], Any] = SCOPE.get
 
 
-def bind(  # noqa: C901 - the fast path is inlined: each function call would add a tenth to its cost
+def bind(  # noqa: C901, PLR0915 - the fast path is inlined: each function call would add a tenth to its cost
     dependency: "DependencyState", function: Function, operation: Operation, *, idempotent: bool
 ) -> Function:
     """Return `function` with the dependency's timeouts, retries and budget.
@@ -63,15 +63,17 @@ def bind(  # noqa: C901 - the fast path is inlined: each function call would add
             error = caught
         else:
             if is_new:
-                refuse_coroutine(result, options[0])
+                refuse_awaitable(result, options[0])
                 is_new = False
             ended = monotonic()
-            add_sample(ended - started - attempt.setup_seconds)
-            if ended >= dependency.learn_at:
-                dependency.learn(ended)
-            if bucket.tokens < bucket.budget.capacity:
-                bucket.give(bucket.budget.success_tokens)
-            return result
+            if ended < call_expires:
+                add_sample(ended - started - attempt.setup_seconds)
+                if ended >= dependency.learn_at:
+                    dependency.learn(ended)
+                if bucket.tokens < bucket.budget.capacity:
+                    bucket.give(bucket.budget.success_tokens)
+                return result
+            error = late_result_error(options[0], result)
         finally:
             scopes.innermost = outer
         engine_call = Call(dependency, options[0], outer, started, idempotent=options[1])
@@ -118,7 +120,7 @@ def run_attempts(  # noqa: C901, PLR0912, PLR0917 - a driver's own loop
                 except Exception as caught:  # noqa: BLE001 - the engine classifies it
                     error = caught
                 else:
-                    refuse_coroutine(result, call.operation)
+                    refuse_awaitable(result, call.operation)
                 finally:
                     scopes.innermost = call.outer
                     if is_limited:
@@ -135,8 +137,15 @@ def run_attempts(  # noqa: C901, PLR0912, PLR0917 - a driver's own loop
         error = None  # breaks the reference cycle of error, traceback and frame
 
 
-def refuse_coroutine(result: object, operation: Operation) -> None:
-    """Raise InvalidValue for a coroutine: it has not run yet, so neither timeouts nor retries would apply to it."""
-    if hasattr(result, "send") and isinstance(result, Coroutine):  # `hasattr` first: it is faster for other results
-        result.close()  # avoids the warning that it was never awaited
-        raise InvalidValue(f"{operation} returned a coroutine: make it `async def`, or use run_async()")
+def refuse_awaitable(result: object, operation: Operation) -> None:
+    """Raise InvalidValue for a coroutine or a future: neither timeouts nor retries would apply to its own result."""
+    if not hasattr(result, "__await__") and not hasattr(result, "add_done_callback"):
+        return
+    kind = "coroutine" if isinstance(result, Coroutine) else type(result).__name__
+    end = getattr(result, "close" if kind == "coroutine" else "cancel", None)
+    if end is not None:
+        end()  # no one will await it
+    raise InvalidValue(
+        f"{operation} returned a {kind}, which is not finished: make it `async def`, use run_async(), or wait for it "
+        "in the function"
+    )

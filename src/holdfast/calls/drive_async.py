@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from holdfast._types import Operation
 from holdfast.calls.attempt import TimedAttempt
 from holdfast.calls.context import NO_SCOPES, SCOPE, ThreadScopes, current_task_scope
-from holdfast.calls.engine import Call, deadline_passed_error
+from holdfast.calls.engine import Call, deadline_passed_error, late_result_error
 from holdfast.calls.expiries import arm_timeout, disarm_timeout, translate_cancellation
 
 if TYPE_CHECKING:
@@ -93,19 +93,23 @@ def bind_async(  # noqa: C901, PLR0915 - the fast path is inlined, as in `drive.
             error = translate_cancellation(attempt, caught)
         else:
             ended = monotonic()
-            add_sample(ended - started - attempt.setup_seconds)
-            if ended >= dependency.learn_at:
-                dependency.learn(ended)
-            if bucket.tokens < bucket.budget.capacity:
-                bucket.give(bucket.budget.success_tokens)
-            return result
+            if ended < call_expires:
+                add_sample(ended - started - attempt.setup_seconds)
+                if ended >= dependency.learn_at:
+                    dependency.learn(ended)
+                if bucket.tokens < bucket.budget.capacity:
+                    bucket.give(bucket.budget.success_tokens)
+                return result
+            error = late_result_error(options[0], result)
         finally:
-            # Before reset_scope, which raises if the coroutine is closed in another context.
             if attempt.expiries is not None and (
                 attempt.expiries.pending.pop(attempt, None) is None or attempt.timer is not None
             ):
                 disarm_timeout(attempt)
-            reset_scope(token)
+            try:  # noqa: SIM105 - faster
+                reset_scope(token)
+            except ValueError:
+                pass  # the coroutine is closed in another context
         engine_call = TimedCall(dependency, options[0], outer, started, idempotent=options[1])
         engine_call.adopt(attempt)
         try:
@@ -154,7 +158,10 @@ async def run_attempts(  # noqa: C901, PLR0912, PLR0917 - a driver's own loop
                         disarm_timeout(attempt)
                     call.leave()
                     if token is not None:
-                        reset_scope(token)  # last: it raises if the coroutine is closed in another context
+                        try:  # noqa: SIM105 - faster
+                            reset_scope(token)
+                        except ValueError:
+                            pass  # the coroutine is closed in another context
             delay = call.end_attempt(attempt, result, error)
             if delay is None:
                 if error is None:

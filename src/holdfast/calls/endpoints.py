@@ -39,8 +39,9 @@ class Endpoints:
     """The endpoints of one service by zone. Thread-safe; makes no network calls.
 
     Calls go to the zones in turn, and inside a zone to its endpoints in turn: each zone gets an equal share, with few
-    endpoints or many. With `own_zone`, calls stay in that zone while it is in, so that its failure affects no other.
-    Zones are AZ-IDs: the name of a zone, such as us-east-1a, raises InvalidValue.
+    endpoints or many. With `own_zone`, first attempts stay in that zone while it is in, so that the failure of another
+    zone does not affect them. A retry goes to another zone. Zones are AZ-IDs: the name of a zone, such as us-east-1a,
+    raises InvalidValue.
 
     `endpoints` is a mapping, or an EndpointCache that follows changes, such as `RefreshingEndpointCache`. Without
     `zones`, all zones are in. `offset` is the index to start with. Use a random one in short-lived processes; otherwise
@@ -74,8 +75,8 @@ class Endpoints:
     def next(self, tried: Collection[str] = ()) -> Endpoint:
         """Return the endpoint to call, with an address that is not in `tried`. When all were tried, start over.
 
-        The own zone comes first while it is in and has an untried endpoint. Otherwise a retry goes to the zone with the
-        fewest tried endpoints: the whole zone may have failed. Raise NoEndpoint if no zone with endpoints is in.
+        A retry goes to the zone with the fewest tried endpoints: the whole zone of the others may have failed. Among
+        equals, the own zone comes first. Raise NoEndpoint if no zone with endpoints is in.
         """
         known = self._directory.current()
         out = self._zone_view.zones_out(self._workload)
@@ -157,4 +158,4 @@ def _leave_out_tried(candidates: _Candidates, tried: Collection[str]) -> _Candid
     if not counts:
         return candidates
     zones = [zone for zone, count in counts.items() if count == min(counts.values())]
-    return _Candidates(left, candidates.out, zones, candidates.own_zone if candidates.own_zone in counts else None)
+    return _Candidates(left, candidates.out, zones, candidates.own_zone if candidates.own_zone in zones else None)

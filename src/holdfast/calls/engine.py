@@ -12,7 +12,7 @@ from holdfast.calls.classify import PERMANENT, Failure, FailureKind, classify
 from holdfast.calls.events import AttemptEnded, BudgetExhausted, GaveUp, Retrying
 from holdfast.calls.histogram import TIMED_OUT, censored_at
 from holdfast.calls.retry import REASON_TEXT, GiveUp, GiveUpReason, RetryAfterScope, RetryOwner, decide
-from holdfast.calls.scope import Scope
+from holdfast.calls.scope import Scope, find_override
 
 if TYPE_CHECKING:
     from holdfast.calls.state import DependencyState
@@ -44,6 +44,8 @@ class Call:
         *,
         idempotent: bool,
     ) -> None:
+        if dependency.overrides:
+            dependency = find_override(dependency, outer)
         self.dependency = dependency
         self.number = 0
         self.owned_by: str | None = None
@@ -82,7 +84,7 @@ class Call:
         if self.expires <= now:
             self._emit_gave_up(GiveUpReason.DEADLINE, now)
             if error is not None:
-                error.add_note(self._format_note(GiveUpReason.DEADLINE, now))
+                self._add_note(error, GiveUpReason.DEADLINE, now)
             try:
                 raise error or deadline_passed_error(self.operation)
             finally:
@@ -112,7 +114,7 @@ class Call:
             now = dependency.runtime.monotonic()
             self._emit_gave_up(GiveUpReason.LIMIT, now)
             if error is not None:
-                error.add_note(self._format_note(GiveUpReason.LIMIT, now))
+                self._add_note(error, GiveUpReason.LIMIT, now)
             try:
                 raise error or LimitReached(
                     f"{self.operation}: the limit of attempts in flight, {dependency.in_flight.max_count}, is reached: "
@@ -132,9 +134,19 @@ class Call:
             self.dependency.in_flight.leave()
 
     def end_attempt(self, attempt: Attempt, result: Any, error: Exception | None) -> float | None:
-        """Return the seconds to wait before the next attempt, or None if `error` is final, which then gets a note."""
+        """Return the seconds to wait before the next attempt, or None if `error` is final, which then gets a note.
+
+        Without an error, raise DeadlineExceeded if the attempt has succeeded after the deadline.
+        """
         dependency = self.dependency
         now = dependency.runtime.monotonic()
+        if error is None and now >= self.expires:
+            late = late_result_error(self.operation, result)
+            self.end_attempt(attempt, None, late)
+            try:
+                raise late
+            finally:
+                del late  # breaks the reference cycle of error, traceback and frame
         failure = self.classify_outcome(result, error)
         self.learn(attempt, failure, now)
         if dependency.has_sink:
@@ -168,9 +180,8 @@ class Call:
             self._emit_gave_up(step.reason, now)
             if error is not None:
                 if self.number > 1 or step.reason is not GiveUpReason.PERMANENT:
-                    error.add_note(self._format_note(step.reason, now))
-                with suppress(AttributeError):  # its class does not allow new attributes
-                    setattr(error, _RAISED_BY_CALL, True)
+                    self._add_note(error, step.reason, now)
+                set_attribute(error, _RAISED_BY_CALL, True)
             return None
         self._delay, self._cost = step.delay, step.cost or dependency.bucket.budget.success_tokens
         if dependency.has_sink:
@@ -198,10 +209,9 @@ class Call:
 
     def _classify(self, error: Exception) -> Failure:
         """Classify `error` by `Retry.classify`, then by built-in rules. A rule that raises does not hide `error`."""
-        own = self.dependency.retry.classify
+        dependency = self.dependency
         try:
-            failure = None if own is None else own(error)
-            return classify(error, self.dependency.runtime.clock.wall) if failure is None else failure
+            return classify(error, dependency.runtime.clock.wall, dependency.retry.classify)
         except Exception:
             log.exception("%s: could not classify %r; treating it as permanent, without a retry", self.operation, error)
             return PERMANENT
@@ -258,11 +268,31 @@ class Call:
             )
         )
 
-    def _format_note(self, reason: GiveUpReason, now: float) -> str:
+    def _add_note(self, error: Exception, reason: GiveUpReason, now: float) -> None:
+        """Add a note on the attempts to `error`, in place of that of an earlier call which raised the same object."""
         attempts = "1 attempt" if self.number == 1 else f"{self.number} attempts"
         owner = f" ({self.owned_by})" if reason is GiveUpReason.NOT_OWNER and self.owned_by else ""
-        seconds = now - self._started
-        return f"holdfast: {self.operation}: gave up after {attempts} in {seconds:.3f} s: {REASON_TEXT[reason]}{owner}"
+        before, after = f"holdfast: {self.operation}: gave up after ", f": {REASON_TEXT[reason]}{owner}"
+        notes = [
+            note
+            for note in getattr(error, "__notes__", ())
+            if not (isinstance(note, str) and note.startswith(before) and note.endswith(after))
+        ]
+        notes.append(f"{before}{attempts} in {now - self._started:.3f} s{after}")
+        set_attribute(error, "__notes__", notes)
+
+
+def set_attribute(error: BaseException, name: str, value: object) -> None:
+    """Set an attribute that is not the error's own, even if its class allows no changes, as a frozen dataclass."""
+    with suppress(Exception):
+        BaseException.__setattr__(error, name, value)
+
+
+def late_result_error(operation: Operation, result: object) -> DeadlineExceeded:
+    """Return the error for a call that succeeded after its deadline. It has the result."""
+    error = DeadlineExceeded(f"{operation}: succeeded, but after the deadline; the error has the result")
+    error.result = result
+    return error
 
 
 def deadline_passed_error(operation: Operation) -> DeadlineExceeded:

@@ -61,8 +61,9 @@ class InFlightCounter:
             self.count = max(0, self.count - 1)  # an attempt that began before a fork also ends in the child
 
 
-REFUSED_PER_FREE_RETRY = 10
-"""At most one of this many retries is sent without tokens. Otherwise a large fleet would send many."""
+REFUSED_PER_FREE_RETRY = 25
+"""At most one of this many retries is sent without tokens: otherwise a large fleet, or one with few calls, would send
+many. If it fails, it asks again and is counted again, so there is one for 24 calls: 1.042 requests for each call."""
 
 
 class TokenBucket:

@@ -68,7 +68,12 @@ class RetryAfterState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryBudget:
-    """The token bucket that pays for retries. The defaults are those of botocore, except `min_retry_rate`."""
+    """The token bucket that pays for retries.
+
+    The capacity is that of botocore's `standard` mode. There a retry costs 5, or 10 after a timeout. The costs here are
+    those of a mode that botocore contains but has not released: a third of the retries, so that an overloaded service
+    recovers sooner.
+    """
 
     capacity: float = 500.0
     """Tokens of a full bucket: 35 retries without any success. 0 leaves only `min_retry_rate`."""
@@ -79,7 +84,7 @@ class RetryBudget:
     success_tokens: float = 1.0
     """Tokens added by a call that succeeds at its first attempt."""
     min_retry_rate: float = 0.5
-    """Retries per second that are sent although no tokens are left; at most one tenth of those requested."""
+    """Retries per second that are sent although no tokens are left; at most one for 24 calls that fail."""
 
     def __post_init__(self) -> None:
         for name in ("capacity", "cost", "throttle_cost", "success_tokens", "min_retry_rate"):
@@ -146,7 +151,7 @@ class Retry:
     """Maximum attempts, including the first. 1 disables retries."""
     backoff: Backoff = Backoff()  # noqa: RUF009 - frozen
     throttled_backoff: Backoff = Backoff(base=1.0)  # noqa: RUF009
-    """Delays after throttling, as in botocore."""
+    """Delays after throttling. botocore begins with a second after every failure."""
     owner: RetryOwner = RetryOwner.OUTERMOST
     eventually_consistent: frozenset[int | str] = frozenset()
     """HTTP statuses and error codes that mean that a recent change is not visible yet, such as 404 after a create."""

@@ -26,6 +26,24 @@ class Scope(msgspec.Struct, eq=False):
     """The scope around this one."""
 
 
+class OverrideScope(Scope, eq=False):
+    """The bounds around a block in which the calls of one dependency have other options."""
+
+    original: Any = None
+    """The DependencyState of that dependency."""
+    replacement: Any = None
+    """The DependencyState to use instead."""
+
+
+def find_override(state: Any, scope: Scope | None) -> Any:
+    """Return the DependencyState to use inside `scope` instead of `state`, which is `state` itself without any."""
+    while scope is not None:
+        if isinstance(scope, OverrideScope) and scope.original is state:
+            return scope.replacement
+        scope = scope.enclosing
+    return state
+
+
 class IncomingScope(Scope, eq=False):
     """The bounds that another process sent with its request."""
 

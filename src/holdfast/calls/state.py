@@ -1,9 +1,11 @@
 """The state that all calls to a dependency share in this process. For drivers and adapters; users see `Dependency`."""
 
+import copy
 import logging
 import math
 import threading
 from collections import deque
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast._errors import InvalidValue
@@ -43,9 +45,7 @@ class DependencyState:
         runtime: Runtime,
     ) -> None:
         self.name = name
-        self.retry = retry
-        self.retry_owner = name if retry.max_attempts > 1 and retry.owner is not RetryOwner.BELOW else None
-        """Sent by idempotent calls to the layers below, which must not retry because this layer does."""
+        self.set_retry(retry)
         self.endpoints = endpoints
         self.runtime = runtime
         self.total = math.inf if timeouts.total is None else timeouts.total
@@ -58,6 +58,8 @@ class DependencyState:
         self._sink = sink
         self.dropped_events = 0
         """Events for which the sink raised."""
+        self.overrides = 0
+        """Blocks in progress, in any thread or task, with other options for its calls."""
         self.update_fast_path()
         self.reset_after_fork()
         register_after_fork(self)
@@ -100,6 +102,29 @@ class DependencyState:
                 found = self._by_loop[loop] = Expiries(loop, self.runtime)
             self.last_expiries = found
             return found
+
+    def derive(
+        self, *, max_attempts: int | None, attempt_timeout: float | None, total_timeout: float | None
+    ) -> "DependencyState":
+        """Return a copy with other options; None keeps one. It shares everything else, including what it learns."""
+        checked = Timeouts(attempt=attempt_timeout, total=total_timeout)
+        made = copy.copy(self)
+        if max_attempts is not None:
+            made.set_retry(replace(self.retry, max_attempts=max_attempts))
+        if checked.total is not None:
+            made.total = checked.total
+        if checked.attempt is not None:
+            made.attempt_estimator = Estimator(checked.attempt)
+            made.timeout = made.attempt_estimator.value
+            made.samples = deque(maxlen=0)  # the estimator must not learn from attempts with another timeout
+        register_after_fork(made)
+        return made
+
+    def count_overrides(self, added: int) -> None:
+        """Count a block with other options that begins, or with -1 one that ends. Only without any is a fast path."""
+        with self._lock:
+            self.overrides += added
+        self.update_fast_path()
 
     def learn_connect(self, seconds: float) -> None:
         """Learn from one connection set-up, in seconds, or TIMED_OUT."""
@@ -145,12 +170,20 @@ class DependencyState:
         self.learn_at = self.runtime.monotonic() + LEARN_INTERVAL
         self._reported = {"attempt": self.timeout, "connect": self.connect_estimator.value}
 
+    def set_retry(self, retry: Retry) -> None:
+        """Use another policy for retries."""
+        self.retry = retry
+        is_owner = retry.max_attempts > 1 and retry.owner is not RetryOwner.BELOW
+        self.retry_owner = self.name if is_owner else None
+        """Sent by idempotent calls to the layers below, which must not retry because this layer does."""
+
     def update_fast_path(self) -> None:
         """Decide whether calls may take the fast path. Call it again when a condition below changes."""
         self.has_sink = self._sink is not None
         # On it, drivers only measure a call whose first attempt succeeds, and make no `Call`.
         self.has_fast_path = (
             not self.has_sink
+            and not self.overrides
             and self.runtime.interceptor is None
             and self.in_flight.max_count == math.inf
             and self.retry.classify_result is None

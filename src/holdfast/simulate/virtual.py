@@ -76,7 +76,10 @@ def simulate_call(call: "Call", make_attempt: "Callable[[Attempt], FailureProces
             return refused
         error = yield from make_attempt(attempt)
         call.leave()
-        delay = call.end_attempt(attempt, None, error)
+        try:
+            delay = call.end_attempt(attempt, None, error)
+        except CallError as late:
+            return late
         if delay is None:
             return error
         yield delay

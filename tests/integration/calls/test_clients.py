@@ -279,6 +279,32 @@ def test_a_body_that_trickles_is_cut_off_though_each_read_is_in_time(connect: Co
     assert isinstance(caught.value, client.error)
 
 
+def test_headers_that_trickle_are_cut_off_though_each_read_is_in_time(connect: Connect) -> None:
+    dependency = impatient()
+    client = connect(dependency)
+    with Server([trickle(b"HTTP/1.1 200 Said\r\nX-Slow: "), answer()]) as server:
+        assert client.send("GET", server.url).body == b"fine"
+    assert [it.failure for it in happened(dependency, AttemptEnded)] == [FailureKind.TIMEOUT, None]
+
+
+def test_headers_that_trickle_end_with_the_deadline(connect: Connect) -> None:
+    client = connect(pricing())
+    with (
+        Server([trickle(b"HTTP/1.1 200 Said\r\nX-Slow: ")]) as server,
+        deadline(0.5),
+        pytest.raises(DeadlineExceeded) as caught,
+    ):
+        client.send("GET", server.url)
+    assert isinstance(caught.value, client.error)
+
+
+def test_headers_that_trickle_over_tls_are_cut_off(connect: Connect, identity: ssl.SSLContext, trusted: str) -> None:
+    dependency = impatient()
+    with Server([trickle(b"HTTP/1.1 200 Said\r\nX-Slow: "), answer()], tls=identity) as server:
+        assert connect(dependency, trusted).send("GET", server.url).body == b"fine"
+    assert [it.failure for it in happened(dependency, AttemptEnded)] == [FailureKind.TIMEOUT, None]
+
+
 def test_the_timeout_of_the_client_holds_if_it_is_shorter(connect: Connect) -> None:
     dependency = pricing(retry=Retry(max_attempts=1))
     client = connect(dependency)

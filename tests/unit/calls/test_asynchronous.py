@@ -509,6 +509,50 @@ def test_a_coroutine_that_is_closed_elsewhere_leaves_no_timer_behind() -> None:
     asyncio.run(main())
 
 
+@pytest.mark.parametrize("limit", [None, Limit(1)])
+def test_a_coroutine_that_is_closed_in_another_context_ends_without_an_error(limit: Limit | None) -> None:
+    async def main() -> None:
+        dependency = Dependency("pricing", limit=limit)
+        call = dependency.run_async(forever, idempotent=True)
+        call.send(None)
+        contextvars.Context().run(call.close)
+        assert dependency.in_flight == 0
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("limit", [None, Limit(1)])
+def test_a_success_after_the_deadline_is_raised_with_its_result(limit: Limit | None) -> None:
+    clock = FakeClock()
+
+    async def stubborn() -> str:
+        clock.advance(3.0)
+        return "fine"
+
+    async def main() -> None:
+        dependency = Dependency(
+            "pricing", timeouts=Timeouts(total=2.0), limit=limit, runtime=Runtime(clock, lambda: 0.5)
+        )
+        with pytest.raises(DeadlineExceeded, match="succeeded, but after the deadline") as raised:
+            await dependency.run_async(stubborn, idempotent=True)
+        assert raised.value.result == "fine"
+
+    asyncio.run(main())
+
+
+def test_options_may_be_others_for_a_single_call() -> None:
+    async def main() -> None:
+        dependency = Dependency("pricing", retry=AT_ONCE)
+        with dependency.override(attempt_timeout=0.02, max_attempts=2):
+            with pytest.raises(AttemptTimedOut, match=r"attempt 2 timed out after 0\.020 s"):
+                await dependency.run_async(forever, idempotent=True)
+            async for attempt in dependency.attempts(idempotent=True):
+                with attempt:
+                    assert 0 < attempt.timeout <= 0.02
+
+    asyncio.run(main())
+
+
 def test_a_connection_is_bounded_also_where_nothing_else_is() -> None:
     async def main() -> None:
         timeouts = Timeouts(connect=0.02, attempt=None, total=None)

@@ -2,8 +2,10 @@
 
 import asyncio
 import errno
+import http.client
 import socket
 import ssl
+import urllib.error
 from email.utils import formatdate
 from typing import Any
 
@@ -16,7 +18,7 @@ import urllib3.exceptions as urllib3
 from holdfast import HoldfastError, InvalidValue
 from holdfast._errors import AttemptTimedOut, ConnectTimedOut, DeadlineExceeded, EngineUnavailable, LimitReached
 from holdfast.calls import Failure, FailureKind, classify
-from holdfast.calls.classify import of_status
+from holdfast.calls.classify import PERMANENT, of_status
 
 NOW = 1_750_000_000.0
 
@@ -31,6 +33,7 @@ def kind(error: BaseException) -> FailureKind:
 
 REQUEST = httpx.Request("GET", "http://127.0.0.1/")
 POOL: Any = None
+REFUSED = urllib3.NewConnectionError(POOL, "refused")
 
 
 @pytest.mark.parametrize(
@@ -47,6 +50,14 @@ POOL: Any = None
         (OSError(), FailureKind.PERMANENT),
         (OSError(errno.EHOSTUNREACH, "no route"), FailureKind.TRANSIENT),
         (asyncio.IncompleteReadError(b"", 1), FailureKind.TRANSIENT),
+        (http.client.IncompleteRead(b""), FailureKind.TRANSIENT),
+        (http.client.BadStatusLine("?"), FailureKind.TRANSIENT),
+        (http.client.CannotSendRequest(), FailureKind.PERMANENT),
+        (urllib.error.URLError(ConnectionRefusedError()), FailureKind.UNSENT),
+        (urllib.error.URLError(socket.gaierror()), FailureKind.UNSENT),
+        (urllib.error.URLError(TimeoutError()), FailureKind.TIMEOUT),
+        (urllib.error.URLError(ssl.SSLCertVerificationError()), FailureKind.PERMANENT),
+        (urllib.error.URLError("no host given"), FailureKind.PERMANENT),
         (AttemptTimedOut(), FailureKind.TIMEOUT),
         (ConnectTimedOut(), FailureKind.UNSENT),
         (DeadlineExceeded(), FailureKind.TIMEOUT),
@@ -67,6 +78,11 @@ POOL: Any = None
         (requests.exceptions.SSLError(), FailureKind.PERMANENT),
         (requests.exceptions.ChunkedEncodingError(), FailureKind.TRANSIENT),
         (requests.exceptions.MissingSchema(), FailureKind.PERMANENT),
+        (requests.exceptions.RetryError(urllib3.MaxRetryError(POOL, "/", ConnectionError())), FailureKind.TRANSIENT),
+        (urllib3.MaxRetryError(POOL, "/", urllib3.ReadTimeoutError(POOL, "/", "")), FailureKind.TIMEOUT),
+        (urllib3.MaxRetryError(POOL, "/", urllib3.SSLError()), FailureKind.PERMANENT),
+        (urllib3.MaxRetryError(POOL, "/", urllib3.ProxyError("", REFUSED)), FailureKind.UNSENT),
+        (urllib3.MaxRetryError(POOL, "/", urllib3.ResponseError("too many redirects")), FailureKind.PERMANENT),
         (boto.EndpointConnectionError(endpoint_url="x", error="y"), FailureKind.UNSENT),
         (boto.ConnectTimeoutError(endpoint_url="x"), FailureKind.UNSENT),
         (boto.ReadTimeoutError(endpoint_url="x"), FailureKind.TIMEOUT),
@@ -81,9 +97,8 @@ def test_exceptions_are_known_by_what_they_prove(error: BaseException, expected:
 
 
 def test_an_error_that_wraps_a_refused_connection_proves_that_nothing_was_sent() -> None:
-    refused = urllib3.NewConnectionError(POOL, "refused")
-    wrapped = requests.ConnectionError(urllib3.MaxRetryError(POOL, "/", refused))
-    assert kind(wrapped) is FailureKind.UNSENT
+    wrapped = urllib3.MaxRetryError(POOL, "/", REFUSED)
+    assert kind(wrapped) is kind(requests.ConnectionError(wrapped)) is FailureKind.UNSENT
 
 
 def test_an_error_that_wraps_a_broken_connection_proves_nothing() -> None:
@@ -123,6 +138,9 @@ def test_server_errors_are_repeated_and_client_errors_are_not(status: int, expec
     for error in (
         httpx.HTTPStatusError("", request=REQUEST, response=httpx.Response(status)),
         requests.HTTPError(response=response_of(status)),
+        urllib.error.HTTPError("/", status, "", http.client.HTTPMessage(), None),
+        urllib3.MaxRetryError(POOL, "/", urllib3.ResponseError(f"too many {status} error responses")),
+        aiohttp_error("ClientResponseError", status=status, headers=None),
     ):
         assert classify(error, wall) == answer
 
@@ -136,6 +154,89 @@ def response_of(status: int) -> requests.Response:
     response = requests.Response()
     response.status_code = status
     return response
+
+
+def aiohttp_error(name: str, *bases: type[Exception], **attributes: Any) -> Exception:
+    """An exception with the name and attributes of one of aiohttp, which is not installed here."""
+    made = type(name, bases or (Exception,), {"__module__": "aiohttp.client_exceptions", **attributes})()
+    assert isinstance(made, Exception)
+    return made
+
+
+def test_exceptions_of_aiohttp_are_known_by_their_names() -> None:
+    assert kind(aiohttp_error("ClientPayloadError")) is FailureKind.TRANSIENT
+    assert kind(aiohttp_error("ConnectionTimeoutError", TimeoutError)) is FailureKind.UNSENT
+    assert kind(aiohttp_error("ClientResponseError", status=200)) is FailureKind.PERMANENT, "it was not understood"
+    assert kind(aiohttp_error("ClientResponseError", status=None)) is FailureKind.PERMANENT
+
+
+def test_an_exception_whose_attributes_cannot_be_read_is_known_by_its_class() -> None:
+    class Odd(ConnectionResetError):
+        def __getattr__(self, name: str) -> object:
+            raise KeyError(name)
+
+    assert kind(Odd()) is FailureKind.TRANSIENT
+
+
+def test_an_exception_that_wraps_itself_is_permanent() -> None:
+    error = urllib.error.URLError("")
+    error.reason = error
+    assert kind(error) is FailureKind.PERMANENT
+
+
+@pytest.mark.parametrize(
+    ("errors", "expected"),
+    [
+        ([ConnectionResetError(), TimeoutError()], Failure(FailureKind.TRANSIENT)),
+        ([TimeoutError(), ExceptionGroup("", [TimeoutError()])], Failure(FailureKind.TIMEOUT)),
+        ([ConnectionRefusedError()], Failure(FailureKind.TRANSIENT)),
+        ([ConnectionResetError(), KeyError()], Failure(FailureKind.PERMANENT)),
+    ],
+)
+def test_a_group_is_worth_another_attempt_if_all_in_it_are(errors: list[Exception], expected: Failure) -> None:
+    """Tasks beside a connection that was refused may have sent something."""
+    assert classify(ExceptionGroup("", errors), wall) == expected
+
+
+def test_a_group_keeps_what_the_servers_said() -> None:
+    def answered(status: int, **headers: str) -> Exception:
+        response = httpx.Response(status, headers=headers)
+        return httpx.HTTPStatusError("", request=REQUEST, response=response)
+
+    throttled = [answered(429, **{"retry-after": "3"}), answered(503, **{"retry-after": "7"}), answered(503)]
+    assert classify(ExceptionGroup("", throttled), wall) == Failure(FailureKind.THROTTLED, retry_after=7)
+    missing = Failure(FailureKind.PERMANENT, 404)
+    assert classify(ExceptionGroup("", [answered(404), answered(404), answered(500)]), wall) == missing
+    assert classify(ExceptionGroup("", [answered(404), answered(403)]), wall) == Failure(FailureKind.PERMANENT)
+
+
+def test_ones_own_judgement_goes_first_inside_of_a_group_as_well() -> None:
+    busy = Failure(FailureKind.THROTTLED)
+    group = ExceptionGroup("", [ConnectionResetError(), KeyError()])
+    assert classify(group, wall, lambda error: busy if isinstance(error, KeyError) else None) == busy
+    assert classify(group, wall, lambda error: PERMANENT if error is group else None) is PERMANENT
+
+
+@pytest.mark.parametrize(
+    "response",
+    [
+        {"Error": "text"},
+        {"Error": {"Code": ["x"]}, "ResponseMetadata": "text"},
+        {"ResponseMetadata": {"HTTPStatusCode": "503"}},
+        {"Error": None, "ResponseMetadata": None},
+    ],
+)
+def test_a_response_of_another_shape_is_left_aside(response: object) -> None:
+    error = ConnectionResetError()
+    error.response = response  # type: ignore[attr-defined]
+    assert classify(error, wall) == Failure(FailureKind.TRANSIENT)
+
+
+@pytest.mark.parametrize("headers", [None, "text", {"retry-after": None}, {"retry-after": 7}, {"retry-after": "soon"}])
+def test_headers_of_another_shape_hold_nothing_back(headers: Any) -> None:
+    found = of_status(503, headers, wall)
+    assert found is not None
+    assert found.retry_after == (7 if headers == {"retry-after": 7} else None)
 
 
 def client_error(code: str, status: int = 400, **headers: str) -> boto.ClientError:

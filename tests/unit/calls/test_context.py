@@ -204,10 +204,11 @@ def test_tasks_that_were_made_during_a_call_outlive_it(runtime: Runtime) -> None
         seen.append(dependency.run(lambda: remaining(runtime=runtime), idempotent=True))
 
     async def main() -> None:
+        tasks: list[asyncio.Task[None]] = []
         with deadline(10.0, runtime=runtime):
-            task = dependency.run(lambda: asyncio.ensure_future(later()), idempotent=True)
+            dependency.run(lambda: tasks.append(asyncio.ensure_future(later())), idempotent=True)
         with deadline(3.0, runtime=runtime):
-            await task
+            await tasks[0]
 
     asyncio.run(main())
     assert seen == [10.0, 5.0]

@@ -7,7 +7,9 @@ import gc
 import math
 import traceback
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass
 from typing import Any
 
 import httpx
@@ -34,6 +36,7 @@ from holdfast.calls import (
     deadline,
     remaining,
 )
+from holdfast.calls.attempt_loop import AttemptLoop
 from holdfast.calls.events import AttemptEnded, BudgetExhausted, CallEvent, GaveUp, Retrying, TimeoutChanged
 from holdfast.calls.retry import GiveUpReason
 from holdfast.calls.runtime import PROCESS, Runtime
@@ -64,6 +67,28 @@ class Script:
         if self.failures:
             raise self.failures.pop(0)
         return self.calls
+
+
+@dataclass(frozen=True)
+class Frozen(ConnectionResetError):
+    """An error that allows no changes."""
+
+    sku: str
+
+
+class Unchangeable(ConnectionResetError):
+    """An error that says so in its own way."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        raise TypeError(name)
+
+
+def frozen_error() -> Exception:
+    return Frozen("a")
+
+
+def unchangeable_error() -> Exception:
+    return Unchangeable()
 
 
 @pytest.fixture
@@ -108,6 +133,39 @@ def test_the_last_failure_is_raised_as_it_was_with_a_note_on_the_attempts(make: 
     ]
     assert raised.value.__context__ is raised.value.__cause__ is None
     assert "raise self.failures.pop(0)" in "".join(traceback.format_exception(raised.value))
+
+
+@pytest.mark.parametrize("make_frozen", [frozen_error, unchangeable_error])
+def test_an_error_that_cannot_be_changed_is_still_the_one_that_is_raised(
+    make: Callable[..., Dependency], make_frozen: Callable[[], Exception]
+) -> None:
+    def connects() -> None:
+        with current_attempt().connecting():
+            raise error
+
+    error = make_frozen()
+    for function in (Script(error, error, error), connects):
+        with pytest.raises(type(error)) as raised:
+            make().run(function, idempotent=True)
+        assert raised.value is error
+    late = make(timeouts=Timeouts(total=0.5))
+    with pytest.raises(type(error)) as raised:
+        late.run(Script(error), idempotent=True)
+    assert raised.value is error
+
+
+def test_an_error_that_is_raised_again_and_again_has_one_note_of_each_operation(
+    make: Callable[..., Dependency],
+) -> None:
+    error = ConnectionResetError()
+    error.add_note("mine")
+    outer, inner = make(), make()
+    for _ in range(3):
+        with pytest.raises(ConnectionResetError):
+            inner.run(Script(error), idempotent=False, operation="inner")
+        with pytest.raises(ConnectionResetError):
+            outer.run(Script(error, error, error), idempotent=True, operation="again")
+    assert [note.split(": ")[1:2] for note in error.__notes__] == [[], ["pricing/inner"], ["pricing/again"]]
 
 
 def test_a_mistake_is_raised_at_once_and_without_a_note(make: Callable[..., Dependency]) -> None:
@@ -251,9 +309,27 @@ def test_a_function_that_only_promises_a_result_is_refused(
     async def answer() -> int:
         return 1
 
+    class Later:
+        def __await__(self) -> Generator[None, None, int]:
+            yield
+            return 1
+
+    async def pending() -> Awaitable[int]:
+        future: Awaitable[int] = asyncio.get_running_loop().create_future()
+        with pytest.raises(InvalidValue, match=r"pricing/<lambda> returned a Future, which is not finished"):
+            _ = dependency.run(lambda: future, idempotent=True)
+        return future
+
     dependency = make(sink=sink)
-    with pytest.raises(InvalidValue, match=r"pricing/<lambda> returned a coroutine: make it `async def`"):
+    with pytest.raises(InvalidValue, match=r"pricing/<lambda> returned a coroutine, .*: make it `async def`"):
         _ = dependency.run(lambda: answer(), idempotent=True)  # noqa: PLW0108 - the mistake
+    with pytest.raises(InvalidValue, match="returned a Later"):
+        _ = dependency.run(Later, idempotent=True)
+    promised: Future[int] = Future()
+    with pytest.raises(InvalidValue, match="returned a Future"):
+        dependency.run(lambda: promised, idempotent=True)
+    assert promised.cancelled()
+    assert asyncio.run(_cancelled(pending()))
     with pytest.raises(InvalidValue, match=r"answer is asynchronous: await run_async\(\) instead"):
         _ = dependency.run(answer, idempotent=True)
     assert dependency.latency(50) is None
@@ -266,6 +342,125 @@ def test_an_object_that_is_awaited_when_it_is_called_is_asynchronous(make: Calla
 
     dependency = make(runtime=PROCESS)
     assert asyncio.run(dependency.call(idempotent=True)(Answer())()) == 1
+
+
+async def _cancelled(made: Awaitable[Any]) -> bool:
+    future: asyncio.Future[int] = await made
+    return future.cancelled()
+
+
+def test_a_method_of_the_class_may_be_decorated_on_either_side(make: Callable[..., Dependency]) -> None:
+    dependency = make(runtime=PROCESS)
+
+    class Prices:
+        factor = 2
+
+        @dependency.call(idempotent=True)
+        @staticmethod
+        def static(price: int) -> int:
+            return price
+
+        @staticmethod
+        @dependency.call(idempotent=True)
+        def inside(price: int) -> int:
+            return price
+
+        @dependency.call(idempotent=True)
+        @classmethod
+        def of_class(cls, price: int) -> int:
+            return cls.factor * price
+
+        @dependency.call(idempotent=True)
+        @classmethod
+        async def later(cls, price: int) -> int:
+            return cls.factor * price
+
+    for prices in (Prices, Prices()):
+        assert (prices.static(3), prices.inside(3), prices.of_class(3)) == (3, 3, 6)
+        assert asyncio.run(prices.later(3)) == 6
+
+
+# Other options for a block
+
+
+def test_options_may_be_others_for_a_single_call(make: Callable[..., Dependency], runtime: Runtime) -> None:
+    dependency, other = make(timeouts=Timeouts(attempt=2.0, total=9.0)), make()
+
+    @dependency.call(idempotent=True)
+    def look() -> tuple[float, float]:
+        attempt = current_attempt()
+        return attempt.timeout, attempt.call_timeout
+
+    for _ in range(2):
+        assert look() == (2.0, 9.0)
+        with dependency.override(attempt_timeout=0.5, total_timeout=4.0):
+            assert look() == (0.5, 4.0)
+            with dependency.override(total_timeout=3.0), deadline(2.5, runtime=runtime):
+                assert look() == (0.5, 2.5), "what the block inside does not name stays"
+            assert other.run(look.__wrapped__, idempotent=True)[1] == 30.0  # type: ignore[attr-defined]
+            assert [attempt.timeout for attempt in one(dependency.attempts(idempotent=True))] == [0.5]
+    assert dependency._state.has_fast_path
+
+
+def one(loop: AttemptLoop) -> Iterator[Any]:
+    for attempt in loop:
+        with attempt:
+            yield attempt
+
+
+def test_a_single_call_may_have_more_attempts_or_only_one(make: Callable[..., Dependency]) -> None:
+    dependency, inner = make(), make()
+    with dependency.override(max_attempts=1), pytest.raises(ConnectionResetError):
+        dependency.run(Script(ConnectionResetError()), idempotent=True)
+    with dependency.override(max_attempts=5):
+        assert dependency.run(Script(*[ConnectionResetError()] * 4), idempotent=True) == 5
+    with dependency.override(max_attempts=1):  # then it does not own the retries
+        assert dependency.run(lambda: inner.run(Script(TimeoutError()), idempotent=True), idempotent=True) == 2
+
+
+def test_a_single_call_shares_the_budget_the_limit_and_the_sink(make: Callable[..., Dependency]) -> None:
+    events = Events()
+    dependency = make(sink=events, limit=Limit(1))
+    with dependency.override(max_attempts=2, attempt_timeout=1.0):
+        with pytest.raises(ConnectionResetError):
+            dependency.run(Script(ConnectionResetError(), ConnectionResetError()), idempotent=True)
+        with pytest.raises(LimitReached):
+            dependency.run(lambda: dependency.run(int, idempotent=True), idempotent=True)
+    assert dependency.tokens == 486
+    assert sum(isinstance(event, AttemptEnded) for event in events.all) == 3
+
+
+def test_a_timeout_of_a_single_call_is_not_learned_from(make: Callable[..., Dependency]) -> None:
+    dependency = make()
+    with dependency.override(attempt_timeout=0.1):
+        dependency.run(int, idempotent=True)
+    assert dependency.latency(50) is None
+    with dependency.override(max_attempts=1):
+        dependency.run(int, idempotent=True)
+    assert dependency.latency(50) is not None
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"max_attempts": 0}, "max_attempts 0"),
+        ({"attempt_timeout": 0}, "attempt timeout 0"),
+        ({"total_timeout": math.inf}, "total timeout inf"),
+    ],
+)
+def test_an_option_that_makes_no_sense_for_a_single_call_is_named(
+    make: Callable[..., Dependency], wrong: dict[str, Any], named: str
+) -> None:
+    with pytest.raises(InvalidValue, match=named):
+        make().override(**wrong)
+
+
+def test_a_block_with_other_options_is_entered_once_at_a_time(make: Callable[..., Dependency]) -> None:
+    block = make().override(max_attempts=1)
+    with block, pytest.raises(InvalidValue, match="entered already"):
+        block.__enter__()
+    with block:
+        pass
 
 
 # Time
@@ -304,6 +499,32 @@ def test_what_begins_after_its_deadline_is_refused_at_once(
         with pytest.raises(DeadlineExceeded, match="pricing/Script: refused, because the deadline had passed"):
             make(sink=None if plain else Events()).run(script, idempotent=True)
     assert script.calls == 0
+
+
+@pytest.mark.parametrize("plain", [True, False])
+def test_a_success_after_the_deadline_is_raised_with_its_result(
+    make: Callable[..., Dependency], clock: FakeClock, runtime: Runtime, plain: bool
+) -> None:
+    dependency = make(sink=None if plain else Events(), timeouts=Timeouts(total=2.0))
+
+    def slow(seconds: float) -> str:
+        clock.advance(seconds)
+        return "fine"
+
+    assert dependency.run(slow, 1.9, idempotent=True) == "fine"
+    for bound, seconds in ((9.0, 2.0), (1.0, 1.5)):
+        with (
+            deadline(bound, runtime=runtime),
+            pytest.raises(DeadlineExceeded, match="pricing/slow: succeeded, but after the deadline") as raised,
+        ):
+            dependency.run(slow, seconds, idempotent=True)
+        assert raised.value.result == "fine"
+        assert "gave up after 1 attempt" in raised.value.__notes__[0]
+    assert dependency.tokens == 500
+    attempt = next(dependency.attempts(idempotent=True))
+    with pytest.raises(DeadlineExceeded), attempt:
+        clock.advance(2.0)
+    assert DeadlineExceeded("refused").result is None
 
 
 def test_waking_up_too_late_raises_what_had_failed(make: Callable[..., Dependency], clock: FakeClock) -> None:
@@ -594,8 +815,7 @@ def test_a_rule_that_fails_does_not_hide_the_error(
     assert raised.value is error
     assert "could not classify" in caplog.text
     error.response = {"Error": "text"}  # type: ignore[attr-defined]
-    with pytest.raises(ConnectionResetError):
-        make().run(Script(error), idempotent=True)
+    assert make().run(Script(error), idempotent=True) == 2, "a response of another shape says nothing"
 
 
 def test_ones_own_judgement_of_an_error_goes_first(make: Callable[..., Dependency]) -> None:

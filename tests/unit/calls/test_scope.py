@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Carrier
-from holdfast.calls.scope import build_headers, parse_carrier
+from holdfast.calls.scope import OverrideScope, Scope, build_headers, find_override, parse_carrier
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -57,3 +57,12 @@ def test_a_name_that_is_not_ascii_or_too_long_still_travels() -> None:
 
 def test_no_time_is_not_an_endless_one() -> None:
     assert math.isfinite(float(build_headers(Carrier(remaining=0.0))["holdfast-remaining"]))
+
+
+def test_the_innermost_block_with_other_options_for_a_dependency_counts() -> None:
+    state, other, first, second = object(), object(), object(), object()
+    outer = OverrideScope(math.inf, None, None, state, first)
+    inner = OverrideScope(math.inf, None, Scope(1.0, None, outer), state, second)
+    assert find_override(state, inner) is second
+    assert find_override(state, inner.enclosing) is first
+    assert find_override(other, inner) is other

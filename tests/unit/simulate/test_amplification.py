@@ -65,6 +65,15 @@ def test_what_the_defaults_add_is_the_bucket_and_the_trickle(requests: int) -> N
     assert found.calls - found.requests == pytest.approx(35 + 100, abs=2)
 
 
+@pytest.mark.no_cover
+@pytest.mark.parametrize("rate", sampled([0.1, 4.0, 0.5, 1.0, 10.0, 12.0, 20.0, 1000.0], 2))
+def test_at_every_rate_the_defaults_add_at_most_a_twentieth_once_the_bucket_is_empty(rate: float) -> None:
+    """One more for 24 requests, where the rate does not allow even fewer, and once the 35 of the bucket."""
+    found = outage(DEFAULTS.name, 2400, rate)
+    assert found.calls - found.requests <= 35 + found.requests / 24
+    assert (found.calls - 35) / found.requests <= 1.05
+
+
 def test_the_defaults_cost_nothing_when_a_tenth_fails() -> None:
     found = amplify(ServiceStack(failure_rate=0.1, requests=REQUESTS), DEFAULTS)
     assert found.calls_per_request == pytest.approx(1.11, abs=0.02)

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from holdfast._errors import CallError
+from holdfast._errors import CallError, DeadlineExceeded
 from holdfast._types import Operation
 from holdfast.calls import Attempt, Backoff, Dependency, Jitter, Limit, Retry
 from holdfast.calls.engine import Call
@@ -94,6 +94,19 @@ def test_a_call_ends_with_the_failure_of_its_last_attempt() -> None:
         error,
         [],
     )
+
+
+def test_a_call_that_succeeds_after_its_deadline_has_failed() -> None:
+    clock = VirtualClock()
+    dependency = Dependency("service", runtime=Runtime(clock, lambda: 0.5))
+
+    def attempted(_: Attempt) -> FailureProcess:
+        clock.sleep(60.0)
+        return None
+        yield
+
+    late, _ = outcome(simulate_call(Call(dependency._state, OPERATION, None, 0.0, idempotent=True), attempted))
+    assert isinstance(late, DeadlineExceeded)
 
 
 def test_a_call_that_is_refused_ends_with_the_refusal_and_leaves_room_for_others() -> None:

@@ -231,7 +231,7 @@ class _Governor:
                 call = _AwsCall(dependency, model, repeatable=self._is_repeatable(model))
                 max_read_timeout = context.get("read_timeout") or self._client.meta.config.read_timeout
                 progress = context[CONTEXT_KEY] = _CallProgress(call, max_read_timeout)
-                context.setdefault("retries", {})["max"] = 1 if call.owned_by else dependency.retry.max_attempts
+                context.setdefault("retries", {})["max"] = 1 if call.owned_by else call.dependency.retry.max_attempts
                 self._wait(call.initial_delay())
             attempt = progress.call.begin(progress.error)
             progress.call.enter(progress.error)
@@ -253,7 +253,10 @@ class _Governor:
             return None
         error = caught_exception or self._build_error(response, operation)
         http_response, parsed = (None, None) if response is None else response
-        delay = progress.call.end_attempt(attempt, parsed, error)
+        try:
+            delay = progress.call.end_attempt(attempt, parsed, error)
+        except CallError as late:
+            raise to_botocore_error(late)  # noqa: B904 - it copies the cause
         if delay is None:
             self._explain(parsed, error)
             self._relax_stream_timeout(http_response, operation)

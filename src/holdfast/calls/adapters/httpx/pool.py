@@ -1,4 +1,7 @@
-"""A workaround for slots that httpcore's connection pool leaks when an attempt fails or is cancelled.
+"""The connection pool of httpcore: reads within the time left, and a workaround for slots that it leaks.
+
+A synchronous client reads headers with the same timeout for each read, so a server that sends them byte by byte could
+take any time. `bound_reads` replaces the pool's network backend, whose interface is public, by one that shortens it.
 
 httpcore leaks them (https://github.com/encode/httpcore/issues/1093) in two cases. A request that is abandoned just when
 the pool has assigned a connection leaves a connection that is never opened. A request that is cancelled while its
@@ -11,11 +14,15 @@ There is no public API for it. Only this module uses httpcore's internals; if th
 
 import asyncio
 import logging
+import ssl
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import suppress
 from typing import Any
 
+import httpcore
 import httpx
+
+from holdfast.calls.adapters.httpx.progress import RemainingTimeout
 
 _NEEDED = ("_requests", "_connections", "_assign_requests_to_connections", "_optional_thread_lock")
 
@@ -23,6 +30,69 @@ logger = logging.getLogger("holdfast.calls")
 _closing: set[asyncio.Task[None]] = set()
 """References to running tasks, because the event loop keeps only weak ones."""
 _warned: set[str] = set()
+
+
+PIECE = 65_536
+"""Bytes to write with one timeout."""
+
+
+class BoundedStream(httpcore.NetworkStream):
+    """A connection whose reads and writes take at most the time left for their attempt or call."""
+
+    def __init__(self, stream: httpcore.NetworkStream) -> None:
+        self._stream = stream
+
+    def read(self, max_bytes: int, timeout: float | None = None) -> bytes:
+        return self._stream.read(max_bytes, _find_timeout(timeout, httpcore.ReadTimeout))
+
+    def write(self, buffer: bytes, timeout: float | None = None) -> None:
+        for start in range(0, len(buffer), PIECE):
+            seconds = _find_timeout(timeout, httpcore.WriteTimeout)
+            self._stream.write(buffer[start : start + PIECE], seconds)
+
+    def close(self) -> None:
+        self._stream.close()
+
+    def start_tls(
+        self, ssl_context: ssl.SSLContext, server_hostname: str | None = None, timeout: float | None = None
+    ) -> httpcore.NetworkStream:
+        return BoundedStream(self._stream.start_tls(ssl_context, server_hostname, timeout))
+
+    def get_extra_info(self, info: str) -> Any:
+        return self._stream.get_extra_info(info)
+
+
+class BoundedBackend(httpcore.NetworkBackend):
+    """A network backend whose connections are BoundedStreams."""
+
+    def __init__(self, backend: httpcore.NetworkBackend) -> None:
+        self._backend = backend
+
+    def connect_tcp(self, *args: Any, **kwargs: Any) -> httpcore.NetworkStream:
+        return BoundedStream(self._backend.connect_tcp(*args, **kwargs))
+
+    def connect_unix_socket(self, *args: Any, **kwargs: Any) -> httpcore.NetworkStream:
+        return BoundedStream(self._backend.connect_unix_socket(*args, **kwargs))
+
+    def sleep(self, seconds: float) -> None:
+        self._backend.sleep(seconds)
+
+
+def bound_reads(transport: object) -> None:
+    """Let the new connections of httpx's own synchronous transport observe each request's RemainingTimeout."""
+    pool = _pool_of(transport)
+    backend = getattr(pool, "_network_backend", None)
+    if backend is not None and not isinstance(backend, BoundedBackend):
+        pool._network_backend = BoundedBackend(backend)
+
+
+def _find_timeout(timeout: float | None, error: type[Exception]) -> float | None:
+    if not isinstance(timeout, RemainingTimeout):
+        return timeout
+    seconds = timeout.now()
+    if seconds == 0:
+        raise error("the attempt has timed out")
+    return seconds
 
 
 class PooledBody(httpx.AsyncByteStream):

@@ -92,6 +92,26 @@ _REQUEST_STEPS = frozenset(
 )
 
 
+class RemainingTimeout(float):
+    """The timeout of a synchronous read or write. httpcore passes one on to all reads of a response's headers.
+
+    As a number, it is the timeout when it was made.
+    """
+
+    __slots__ = ("_phase", "_progress")
+
+    def __new__(cls, seconds: float, _progress: "Progress", _phase: str) -> "RemainingTimeout":
+        return super().__new__(cls, seconds)
+
+    def __init__(self, _seconds: float, progress: "Progress", phase: str) -> None:
+        self._progress, self._phase = progress, phase
+
+    def now(self) -> float | None:
+        """Return the current timeout in seconds: 0 if no time is left, None for no timeout."""
+        left = self._progress.left
+        return 0.0 if left <= 0 else self._progress.bounded_timeout(self._phase, left)
+
+
 class Progress:
     """The progress of one attempt. Reports the connection set-up to it, and adjusts httpx's timeouts to its own.
 
@@ -121,8 +141,8 @@ class Progress:
         """Whether the call's deadline applies instead of the attempt's timeout."""
         self.timeouts: dict[str, float | None] = {
             **client_timeouts,
-            "pool": self._bounded_timeout("pool", POOL_SHARE * attempt.timeout),
-            "connect": self._bounded_timeout("connect", attempt.connect_timeout),
+            "pool": self.bounded_timeout("pool", POOL_SHARE * attempt.timeout),
+            "connect": self.bounded_timeout("connect", attempt.connect_timeout),
         }
 
     @property
@@ -159,9 +179,11 @@ class Progress:
                 attempt.connection_ready(self._began)
             for phase in ("read", "write"):
                 left = self.left
-                self.timeouts[phase] = (
-                    self._client_timeout(phase, left) if self._is_cancellable else self._bounded_timeout(phase, left)
-                )
+                if self._is_cancellable:
+                    self.timeouts[phase] = self._client_timeout(phase, left)
+                    continue
+                seconds = self.bounded_timeout(phase, left)
+                self.timeouts[phase] = None if seconds is None else RemainingTimeout(seconds, self, phase)
 
     def check(self) -> None:
         """Raise the timeout error if no time is left."""
@@ -209,5 +231,6 @@ class Progress:
         """Return the client's timeout; None if it is httpx's default and another bound applies."""
         return None if self._is_default and left < math.inf else self._client_timeouts.get(phase)
 
-    def _bounded_timeout(self, phase: str, left: float) -> float | None:
+    def bounded_timeout(self, phase: str, left: float) -> float | None:
+        """Return the shorter of the client's timeout and the seconds left."""
         return shorter_timeout(self._client_timeout(phase, left), left)

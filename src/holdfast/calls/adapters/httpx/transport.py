@@ -9,7 +9,7 @@ import httpx
 from holdfast._errors import ConnectTimedOut, InvalidValue
 from holdfast.calls.adapters.httpx.body import read_body, read_body_async
 from holdfast.calls.adapters.httpx.exchange import HttpxExchange, TransportOptions, refuse_retries
-from holdfast.calls.adapters.httpx.pool import PooledBody, free_connections, free_connections_async
+from holdfast.calls.adapters.httpx.pool import PooledBody, bound_reads, free_connections, free_connections_async
 from holdfast.calls.adapters.httpx.progress import Progress, Trace, to_httpx_error
 from holdfast.calls.adapters.rules import check_connections, count_ready, is_kept_open
 from holdfast.calls.attempt import Attempt
@@ -101,13 +101,16 @@ class HoldfastTransport(_Transport[httpx.BaseTransport], httpx.BaseTransport):
     and similar errors, the client's raise the errors of httpx. `Retry.classify_result` and `Retry.classify` see the
     body of a response if the attempt covers it.
 
-    Not covered, because a synchronous client cannot be interrupted: a DNS look-up; headers, or a large request body,
-    that are transferred byte by byte. Only each read, each write and each chunk of the response has a timeout. A body
-    may take up to twice the time that was left when it began, because httpcore reads its timeout only then. Retries of
-    the inner transport must be off. Thread-safe.
+    Each read and each write takes at most the time left, so that slow headers and bodies end in time as well. Not
+    covered: a DNS look-up, which cannot be interrupted. With an inner transport that is not one of httpx, each read has
+    the time that was left when the response began. Retries of the inner transport must be off. Thread-safe.
     """
 
     _default = httpx.HTTPTransport
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        bound_reads(self._transport)
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
         exchange = HttpxExchange(self._state, request, self._options)

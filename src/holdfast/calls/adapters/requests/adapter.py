@@ -93,7 +93,7 @@ class RequestsExchange:
         connect, read = self.timeout if isinstance(self.timeout, tuple) else (self.timeout, self.timeout)
         # Not `attempt.timeout`: the attempt's time starts again after the connection set-up.
         return shorter_timeout(connect, attempt.connect_timeout), shorter_timeout(
-            read, min(self.dependency.timeout, attempt.call_timeout)
+            read, min(attempt.dependency.timeout, attempt.call_timeout)
         )
 
     def _read_timeout(self) -> float | None:
@@ -144,9 +144,9 @@ class HoldfastAdapter(HTTPAdapter):
     its own timeout. The shorter of the session's and Holdfast's timeouts applies: Holdfast's raise
     `RequestsAttemptTimedOut` or `RequestsDeadlineExceeded`, the session's raise the errors of requests.
 
-    Not covered, because it cannot be interrupted: a DNS look-up; headers, or a large request body, that are transferred
-    byte by byte. Only each read, each write and each chunk of the response has a timeout. With `stream=True`, the
-    deadline applies to `iter_content`; each read of `raw` may take the time that was left when the response began.
+    Each read and each write within the attempt takes at most the time left, so that slow headers and bodies end in time
+    as well. Not covered: a DNS look-up, which cannot be interrupted. With `stream=True`, the deadline applies to
+    `iter_content`; each read of `raw` may take the time that was left when the response began.
     Connections through a SOCKS proxy are not measured. urllib3's retries must be off. As thread-safe as the session.
     """
 

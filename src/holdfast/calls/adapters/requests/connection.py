@@ -1,6 +1,7 @@
 """urllib3 connections that report their set-up to the attempt, and observe its timeout."""
 
 import http.client
+import io
 import ssl
 from typing import Any
 
@@ -11,6 +12,9 @@ from urllib3.exceptions import ConnectTimeoutError, NewConnectionError
 from holdfast.calls.adapters.rules import shorter_timeout
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.context import current_scope
+
+PIECE = 65_536
+"""Bytes to write with one timeout."""
 
 
 def find_attempt() -> Attempt | None:
@@ -25,6 +29,14 @@ def set_read_timeout(answer: Any, seconds: float | None) -> None:
     found = getattr(getattr(file, "raw", None), "_sock", None)
     if found is not None:
         found.settimeout(seconds)
+
+
+def set_timeout(sock: Any, attempt: Attempt) -> None:
+    """Shorten the timeout of a socket to the time left for the attempt. Raise TimeoutError if there is none."""
+    left = attempt.timeout
+    if left <= 0:
+        raise TimeoutError("the attempt has timed out")
+    sock.settimeout(shorter_timeout(sock.gettimeout(), left))
 
 
 class LineReader:
@@ -43,8 +55,36 @@ class LineReader:
         self._file.close()
 
 
+class BoundedFile(io.RawIOBase):
+    """A socket's file whose every read takes at most the time left for the attempt, in which the response began."""
+
+    def __init__(self, file: Any, attempt: Attempt) -> None:
+        self._file = file
+        self._sock = file._sock  # noqa: SLF001 - as `set_read_timeout` finds it
+        self._attempt = attempt
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        if find_attempt() is self._attempt:  # otherwise the caller reads it, after the attempt
+            set_timeout(self._sock, self._attempt)
+        read: int | None = self._file.readinto(buffer)
+        return read
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
 class CompleteResponse(http.client.HTTPResponse):
-    """A response that raises if it ends within its headers. The standard library takes it for one without a body."""
+    """A response within the attempt's time. If it ends within its headers, it raises: others take it for complete."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        attempt = find_attempt()
+        if attempt is not None and isinstance(self.fp, io.BufferedReader):
+            self.fp = io.BufferedReader(BoundedFile(self.fp.detach(), attempt))
 
     def begin(self) -> None:
         if self.headers is not None:
@@ -89,6 +129,16 @@ class MeasuredConnection(HTTPConnection):
         if attempt is not None and self.sock is not None:
             self.sock.settimeout(shorter_timeout(None, attempt.timeout))
         super().request(*args, **kwargs)
+
+    def send(self, data: Any) -> None:
+        attempt = find_attempt()
+        if attempt is None or self.sock is None or not isinstance(data, bytes):
+            super().send(data)
+            return
+        view = memoryview(data)
+        for start in range(0, len(data), PIECE):
+            set_timeout(self.sock, attempt)
+            super().send(view[start : start + PIECE])
 
     def getresponse(self) -> Any:
         attempt = find_attempt()
