@@ -8,6 +8,9 @@ from holdfast._types import Zone
 ZONE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9-]{0,63}$"
 WORKLOAD_PATTERN = r"^[A-Za-z0-9._-]{1,128}$"
 """Patterns as text, because settings and the OpenAPI description use them too."""
+CONTROL_CHARACTERS = r"\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+"""For a character class: refused in text that people write, because a terminal would execute them, or show the text in
+another order (https://www.unicode.org/reports/tr9/#Directional_Formatting_Characters) or on several lines."""
 _ZONE = re.compile(ZONE_PATTERN)
 _ZONE_NAME = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d[a-z]")
 # https://docs.aws.amazon.com/global-infrastructure/latest/regions/az-ids.html

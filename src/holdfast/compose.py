@@ -4,6 +4,7 @@ import fcntl
 import logging
 import os
 import pwd
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -245,8 +246,19 @@ def ensure_data_directory(settings: Settings) -> Path:
 
 @contextmanager
 def lock_data_directory(settings: Settings) -> Iterator[None]:
-    """Lock the data directory for one server. Raise Conflict if another server has locked it."""
-    path = ensure_data_directory(settings) / "server.lock"
+    """Lock the data directory for one server. Raise Conflict if another server has locked it.
+
+    Log a warning if other users may write to the directory.
+    """
+    directory = ensure_data_directory(settings)
+    if directory.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        logging.getLogger("holdfast.server").warning(
+            "data_directory %s can be written by other users, who can replace its files and so become operators: "
+            "run `chmod go-w %s`",
+            directory,
+            directory,
+        )
+    path = directory / "server.lock"
     try:
         file = path.open("a+")
     except OSError as error:

@@ -11,11 +11,11 @@ from typing import TypeAlias
 import psycopg
 import pytest
 
-from holdfast import CredentialRefused, NotFound
+from holdfast import Conflict, CredentialRefused, NotFound
 from holdfast.engines import Database
 from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.server.credentials import Credential, CredentialStore, Role
+from holdfast.server.credentials import MIGRATIONS, SUBSYSTEM, Credential, CredentialStore, Role
 from holdfast.testing import FakeClock
 
 Open: TypeAlias = Callable[[], Database]
@@ -39,10 +39,62 @@ class CredentialStoreConformance:
         return CredentialStore(open_database(), clock)
 
     def test_a_token_is_known_by_its_credential(self, store: CredentialStore) -> None:
-        for role, tenant in ((Role.OPERATOR, None), (Role.VIEWER, None), (Role.TENANT, "tenant-1")):
-            credential, token = store.create(role, tenant=tenant, note="for a test")
+        for role, tenant, workloads in (
+            (Role.OPERATOR, None, ()),
+            (Role.VIEWER, None, ()),
+            (Role.TENANT, "tenant-1", ()),
+            (Role.SENDER, None, ("shop", "cart")),
+            (Role.TRACKER, None, ()),
+        ):
+            credential, token = store.create(role, tenant=tenant, workloads=workloads, note="for a test")
             assert store.verify(token) == credential
             assert (credential.role, credential.tenant, credential.note) == (role, tenant, "for a test")
+            assert credential.workloads == workloads
+
+    def test_credentials_of_the_previous_release_have_no_workloads(self, open_database: Open, clock: FakeClock) -> None:
+        database = open_database()
+        database.migrate(SUBSYSTEM, MIGRATIONS[:1])
+        insert = "insert into holdfast_credential (id, role, note, digest, created_at) values ($1, $2, $3, $4, $5)"
+        values = ("0" * 12, "operator", "old", "0" * 64, 1.0)
+        database.write(lambda transaction: transaction.execute(insert, values))
+        [old] = CredentialStore(database, clock).list()
+        assert (old.role, old.note, old.workloads) == (Role.OPERATOR, "old", ())
+
+    def test_what_is_not_revoked_is_valid(self, store: CredentialStore, open_database: Open, clock: FakeClock) -> None:
+        one, other = (store.create(Role.VIEWER)[0].id for _ in range(2))
+        assert store.list_valid_ids() == {one, other}
+        CredentialStore(open_database(), clock).revoke(one)
+        assert store.list_valid_ids() == {other}
+
+    def test_the_last_operator_is_kept_where_that_is_asked_for(self, store: CredentialStore) -> None:
+        first, second = (store.create(Role.OPERATOR)[0].id for _ in range(2))
+        viewer = store.create(Role.VIEWER)[0].id
+        for revoked in (first, viewer, first):
+            assert store.revoke(revoked, keep_operator=True).revoked_at is not None
+        with pytest.raises(Conflict, match=f"`holdfast credential revoke {second}` on the server's machine"):
+            store.revoke(second, keep_operator=True)
+        assert store.has_operator()
+        assert store.revoke(second).revoked_at is not None
+        assert store.revoke(second, keep_operator=True).revoked_at is not None, "again, which changes nothing"
+
+    def test_operators_who_revoke_each_other_at_once_leave_one(
+        self, store: CredentialStore, open_database: Open, clock: FakeClock
+    ) -> None:
+        ids = [store.create(Role.OPERATOR)[0].id for _ in range(AT_ONCE)]
+        stores = [CredentialStore(open_database(), clock) for _ in range(AT_ONCE)]
+        barrier = Barrier(AT_ONCE)
+
+        def revoke(store: CredentialStore, credential_id: str) -> int:
+            barrier.wait(30)
+            try:
+                store.revoke(credential_id, keep_operator=True)
+            except Conflict:
+                return 0
+            return 1
+
+        with ThreadPoolExecutor(AT_ONCE) as threads:
+            assert sum(threads.map(revoke, stores, ids)) == AT_ONCE - 1
+        assert store.has_operator()
 
     def test_credentials_are_kept_when_the_database_is_opened_again(
         self, store: CredentialStore, open_database: Open, clock: FakeClock
@@ -136,7 +188,9 @@ class CredentialStoreConformance:
         _, token = store.create(Role.OPERATOR)
         with pytest.raises(CredentialRefused) as caught:
             store.verify(spoil(token))
-        assert str(caught.value) == "unknown credential: send one that `holdfast credential create` printed"
+        assert str(caught.value) == (
+            "unknown credential: send one that `holdfast credential create` printed for the store of this server"
+        )
 
     def test_the_first_operator_is_made_once(self, store: CredentialStore) -> None:
         assert not store.has_operator()

@@ -210,6 +210,20 @@ def test_the_data_directory_is_made_and_closed_to_others(tmp_path: Path) -> None
     assert path.stat().st_mode & 0o777 == 0o700
 
 
+@pytest.mark.parametrize(("mode", "is_told"), [(0o700, False), (0o755, False), (0o775, True), (0o702, True)])
+def test_a_server_warns_of_a_data_directory_that_others_may_write_to(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, mode: int, is_told: bool
+) -> None:
+    directory = ensure_data_directory(settings(tmp_path))
+    directory.chmod(mode)
+    with lock_data_directory(settings(tmp_path)):
+        pass
+    expected = f"data_directory {directory} can be written by other users"
+    assert [expected in message and f"chmod go-w {directory}" in message for message in caplog.messages] == (
+        [True] if is_told else []
+    )
+
+
 def test_a_data_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("")
     with pytest.raises(SettingsError, match="data cannot be created"):

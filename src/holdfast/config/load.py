@@ -33,6 +33,8 @@ SETTINGS_FILE_VARIABLE = "HOLDFAST_SETTINGS"
 _PREFIX = "HOLDFAST_"
 # Two underscores between levels, because Kubernetes sets HOLDFAST_SERVER_PORT for a service named holdfast-server.
 _SEPARATOR = "__"
+_CONTAINER_LINK = re.compile("(tcp|udp|sctp)://")
+"""Begins the value that Docker and Kubernetes give to such a variable."""
 # Commas and white space occur in no address or name.
 _LIST_SEPARATOR = re.compile(r"[,\s]+")
 _CREDENTIALS = re.compile("//.*@", re.DOTALL)
@@ -162,8 +164,8 @@ def _from_environment(environment: Mapping[str, str]) -> dict[SettingPath, tuple
 
 
 def _is_mistake(name: str, value: str, variables: Collection[str]) -> bool:
-    """Return whether a variable is probably a setting with `_` for `__`. Kubernetes sets such names to addresses."""
-    return "://" not in value and name in {known.replace(_SEPARATOR, "_") for known in variables}
+    """Return whether a variable is probably a setting with `_` for `__`. Links of containers have such names, too."""
+    return not _CONTAINER_LINK.match(value) and name in {known.replace(_SEPARATOR, "_") for known in variables}
 
 
 def _set_value(data: dict[str, Any], path: SettingPath, value: Any) -> bool:
@@ -241,6 +243,8 @@ def _explain(
         )
     if path:
         problem = f"{format_path(path)}: {problem}"
+    elif file is None:
+        return problem
     origin = origins.get(path, str(file))
     if origin != str(file):
         return f"{origin}: {problem}"

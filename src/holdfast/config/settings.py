@@ -336,3 +336,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         require_unique_names("workload", [workload.name for workload in self.workload])
         require_unique_names("queue", [queue.name for queue in self.queue])
+        if self.server.allow_anonymous and not self.status.allow_anonymous_reads:
+            raise InvalidValue(
+                "server.allow_anonymous is true and status.allow_anonymous_reads is false: without credentials, "
+                "nobody could read statuses; set server.allow_anonymous = false, or status.allow_anonymous_reads = true"
+            )

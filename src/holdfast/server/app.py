@@ -92,7 +92,8 @@ def create_app(
             *(whoami, list_credentials, create_credential, revoke_credential),
             *(
                 ingest,
-                build_status_router(is_open=allow_anonymous or allow_anonymous_reads),
+                # With allow_anonymous, the guard admits every user of this machine, and nobody else.
+                build_status_router(is_open=allow_anonymous_reads and not allow_anonymous),
                 history,
                 change_zone,
                 change_workload,

@@ -3,6 +3,7 @@
 import asyncio
 import ipaddress
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,6 +17,9 @@ from holdfast.server.problems import describe_errors
 
 LOCAL_OPERATOR = Credential(id="local", role=Role.OPERATOR, tenant=None, note="allow_anonymous is set", created_at=0.0)
 """The credential of every request if `server.allow_anonymous` is set."""
+
+_PROXY_HEADERS = frozenset({"forwarded", "via", "x-real-ip"})
+"""Headers that proxies add, besides those that begin with X-Forwarded-."""
 
 
 class Authenticator:
@@ -49,16 +53,23 @@ def _require_local(headers: Mapping[str, str]) -> None:
         "same-origin",
     }:
         raise NotAllowed("with server.allow_anonymous, pages of other sites are not served: use credentials")
-    if "x-forwarded-for" in headers or "forwarded" in headers:
+    if any(name in _PROXY_HEADERS or name.startswith("x-forwarded-") for name in map(str.lower, headers)):
         raise NotAllowed("with server.allow_anonymous, requests through a proxy are not served: use credentials")
 
 
+@lru_cache  # every host polls statuses, always with the same header
 def _is_loopback(url: str) -> bool:
     try:
         host = urlsplit(url).hostname or ""
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
+
+
+def get_credential_id(scope: Mapping[str, Any]) -> str | None:
+    """Return the id of the credential that a guard has stored, or None if the route has no guard."""
+    credential: Credential | None = scope.get("state", {}).get("credential")
+    return None if credential is None else credential.id
 
 
 def create_role_guard(*roles: Role) -> Guard:

@@ -3,7 +3,7 @@
 import asyncio
 import secrets
 from collections import deque
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -50,9 +50,11 @@ Write: TypeAlias = Callable[[StreamEvent], Coroutine[Any, Any, None]]
 class _Listener:
     write: Write
     keepalive_second: int
+    credential_id: str | None
     task: asyncio.Task[Any] | None = field(default_factory=asyncio.current_task)
     is_ready: bool = False
     is_disconnected: bool = False
+    is_revoked: bool = False
 
 
 class EventHub:
@@ -115,15 +117,17 @@ class EventHub:
         write: Write,
         wait_until_gone: Callable[[], Coroutine[Any, Any, None]],
         get_first_events: Callable[[], Sequence[StreamEvent]],
-    ) -> None:
+        credential_id: str | None = None,
+    ) -> bool:
         """Serve one listener until `wait_until_gone` returns, it is too slow, or the hub is closed.
 
         `get_first_events` returns the events to send first. A listener that takes too long for them is disconnected.
+        Return whether the stream ended because the credential was revoked.
         """
         if not self._open:
-            return
+            return False
         self._listener_number += 1
-        listener = _Listener(write, self._listener_number % KEEPALIVE_SECONDS)
+        listener = _Listener(write, self._listener_number % KEEPALIVE_SECONDS, credential_id)
         try:
             first_events = get_first_events()
             self._listeners[listener] = None
@@ -137,6 +141,24 @@ class EventHub:
                 raise
         finally:
             self._listeners.pop(listener, None)
+        return listener.is_revoked
+
+    def list_credential_ids_threadsafe(self) -> frozenset[str]:
+        """Return the ids of the credentials that listeners have sent. May be called from any thread."""
+        listeners = list(self._listeners)  # one step, which the event loop cannot interrupt
+        return frozenset(each.credential_id for each in listeners if each.credential_id is not None)
+
+    def disconnect_revoked(self, credential_ids: Set[str]) -> None:
+        """End the streams of these credentials."""
+        for listener in [each for each in self._listeners if each.credential_id in credential_ids]:
+            listener.is_revoked = True
+            self._disconnect(listener)
+
+    def disconnect_revoked_threadsafe(self, credential_ids: Set[str]) -> None:
+        """End the streams of these credentials, from any thread."""
+        if self._loop is not None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self.disconnect_revoked, credential_ids)
 
     def close(self) -> None:
         """End every stream after sending what was published before, and refuse new listeners. May be repeated."""

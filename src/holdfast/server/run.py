@@ -15,6 +15,7 @@ import msgspec
 import uvicorn
 
 import holdfast
+from holdfast._background import BackgroundLoop, constant_backoff
 from holdfast._clock import SystemClock
 from holdfast._errors import EngineUnavailable, NotAllowed
 from holdfast._listen import get_base_url, listen
@@ -41,6 +42,7 @@ from holdfast.server.state import Services
 from holdfast.server.status_cache import StatusCache
 from holdfast.server.status_log import StatusLog
 from holdfast.server.status_publisher import StatusLogPublisher
+from holdfast.server.streams import REVOCATION_SECONDS, end_revoked_streams
 from holdfast.status.wire import StatusChange
 from holdfast.status.writer import StatusWriter
 from holdfast.watch import TrafficSample, WatchEvent, WatchStore, WorkloadWatcher, store
@@ -93,14 +95,7 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
         stack.callback(services.queues.close)
         if settings.queue:
             services.queues.open()
-        services.status_cache.start()
-        stack.callback(services.status_cache.close)
-        if settings.status.sns_topic is not None:
-            publisher = StatusLogPublisher(services.status_log, open_publisher(databases, settings.status.sns_topic))
-            publisher.start()
-            stack.callback(publisher.close)
-        services.watch.start()
-        stack.callback(services.watch.close)
+        _start_loops(settings, databases, services, stack)
         exporters = stack.enter_context(
             open_exporters(settings.metrics.export, ExportTarget(namespace="holdfast/server"))
         )
@@ -191,6 +186,28 @@ def _create_services(settings: Settings, databases: Databases, credentials: Cred
         hub=hub,
         status_hub=status_hub,
     )
+
+
+def _start_loops(settings: Settings, databases: Databases, services: Services, stack: ExitStack) -> None:
+    """Start the background loops of the server. The stack stops them."""
+    services.status_cache.start()
+    stack.callback(services.status_cache.close)
+    if settings.status.sns_topic is not None:
+        publisher = StatusLogPublisher(services.status_log, open_publisher(databases, settings.status.sns_topic))
+        publisher.start()
+        stack.callback(publisher.close)
+    services.watch.start()
+    stack.callback(services.watch.close)
+    if not settings.server.allow_anonymous:
+        revocations = BackgroundLoop(
+            "holdfast-revocations",
+            lambda: end_revoked_streams(services.credentials, (services.hub, services.status_hub)),
+            action="check the credentials of open streams",
+            logger=logger,
+            backoff=constant_backoff(REVOCATION_SECONDS),
+        )
+        revocations.start()
+        stack.callback(revocations.stop, timeout=None)
 
 
 class _HubEvents:

@@ -9,8 +9,12 @@ from typing import Any
 from litestar import Response, WebSocket
 from litestar.types import Receive, Scope, Send
 
+from holdfast.server.auth import get_credential_id
+from holdfast.server.credentials import CredentialStore
 from holdfast.server.push import KEEPALIVE, KEEPALIVE_BYTES, EventHub, StreamEvent
 
+REVOCATION_SECONDS = 0.5
+"""Between two checks of the credentials of open streams, so that a stream ends within a second of the revocation."""
 _START = {
     "type": "http.response.start",
     "status": 200,
@@ -23,6 +27,9 @@ _START = {
 _END = {"type": "http.response.body", "body": b"", "more_body": False}
 _RETRY = (1000, 5000)
 """Milliseconds after which a browser reconnects: a range, so that not all reconnect at the same time."""
+# https://www.iana.org/assignments/websocket/websocket.xhtml#close-code-number
+_RECONNECT = (1012, "the server stops, or the client is too slow: reconnect")
+_REVOKED = (1008, "the credential has been revoked: ask an operator for a new one")
 _END_SECONDS = 1.0
 """Timeout for sending the end of a stream: a listener that was too slow reads it late, or never."""
 
@@ -39,7 +46,7 @@ class EventStream(Response[bytes]):
         """Return an ASGI app. Litestar's own stream needs two more tasks and some 20 KB per listener."""
         return self._serve
 
-    async def _serve(self, _: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def write(event: StreamEvent) -> None:
             body = KEEPALIVE_BYTES if event is KEEPALIVE else event.sse_bytes
             await send({"type": "http.response.body", "body": body, "more_body": True})
@@ -51,7 +58,7 @@ class EventStream(Response[bytes]):
         await send(_START)  # type: ignore[arg-type]
         pause = random.randint(*_RETRY)  # noqa: S311 - spreads load, hides nothing
         await send({"type": "http.response.body", "body": b"retry: %d\n\n" % pause, "more_body": True})
-        await self._hub.serve_listener(write, wait_until_gone, self._get_first_events)
+        await self._hub.serve_listener(write, wait_until_gone, self._get_first_events, get_credential_id(scope))
         await _send_end(send(_END))  # type: ignore[arg-type]
 
 
@@ -69,9 +76,18 @@ async def serve_socket(
             pass
 
     await socket.accept()
-    await hub.serve_listener(write, wait_until_gone, get_first_events)
+    is_revoked = await hub.serve_listener(write, wait_until_gone, get_first_events, get_credential_id(socket.scope))
     if socket.connection_state != "disconnect":
-        await _send_end(socket.close(code=1012, reason="the server stops, or the client is too slow: reconnect"))
+        await _send_end(socket.close(*(_REVOKED if is_revoked else _RECONNECT)))
+
+
+def end_revoked_streams(credentials: CredentialStore, hubs: Sequence[EventHub]) -> float:
+    """End the streams of revoked credentials, whichever process revoked them. Return the seconds to the next check."""
+    used = frozenset[str]().union(*(hub.list_credential_ids_threadsafe() for hub in hubs))
+    if used and (revoked := used - credentials.list_valid_ids()):
+        for hub in hubs:
+            hub.disconnect_revoked_threadsafe(revoked)
+    return REVOCATION_SECONDS
 
 
 async def _send_end(sending: Coroutine[Any, Any, None]) -> None:

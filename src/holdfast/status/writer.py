@@ -13,14 +13,14 @@ from dataclasses import replace
 
 from holdfast._clock import Clock
 from holdfast._errors import Conflict, EngineError, InvalidValue, OutcomeUnknown
-from holdfast._names import get_region_code
+from holdfast._names import CONTROL_CHARACTERS, get_region_code
 from holdfast._types import StatusStore, Zone, ZoneState, ZoneStatus
 from holdfast.status.stores.rules import ABSENT_VERSION
 
 MAX_REASON_CHARACTERS = 500
 """A sentence or two, not a log."""
-REASON_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]*[^\s\x00-\x1f\x7f-\x9f][^\x00-\x1f\x7f-\x9f]*$"
-"""One line that is not blank, without control characters, which a terminal would execute."""
+REASON_PATTERN = rf"^[^{CONTROL_CHARACTERS}]*[^\s{CONTROL_CHARACTERS}][^{CONTROL_CHARACTERS}]*$"
+"""One line that is not blank, without control characters."""
 PROVISIONAL_SECONDS = 30.0
 """Duration of a provisional status: longer than a slow store takes for three requests."""
 MAX_ATTEMPTS = 20
@@ -184,7 +184,7 @@ def _check_reason(text: str) -> str:
     if not text or len(text) > MAX_REASON_CHARACTERS:
         raise InvalidValue(f"reason of {len(text)} characters: expected 1 to {MAX_REASON_CHARACTERS}")
     if not re.search(REASON_PATTERN, text):
-        raise InvalidValue(f"reason {text[:80]!r}: expected one line of text")
+        raise InvalidValue(f"reason {text[:80]!r}: expected one line of text without control characters")
     return text
 
 

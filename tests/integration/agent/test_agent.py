@@ -280,7 +280,7 @@ def test_a_server_that_asks_for_credentials_gets_the_token_of_the_environment(tm
     with HoldfastServer.start(tmp_path / "server", settings="[status]\nallow_anonymous_reads = false\n") as server:
         assert server.token is not None
         with server.operator() as operator:
-            created = operator.post("/v1/credentials", json={"role": "viewer"}).json()
+            created = operator.post("/v1/credentials", json={"role": "tracker"}).json()
             operator.put("/v1/zones/use1-az1", json={"state": "out", "reason": "test"}).raise_for_status()
         variables = {"HOLDFAST_TOKEN": created["token"]}
         with HoldfastAgent.start(tmp_path, "--endpoint", server.address, variables=variables) as agent:

@@ -75,7 +75,7 @@ def test_looking_at_what_was_changed_and_managing_credentials_need_no_server_to_
     with Databases(values) as databases:
         open_status_store(values, databases)
     script = "import sys; sys.modules['litestar'] = sys.modules['uvicorn'] = None\nfrom holdfast.cli import main\n"
-    script += "sys.exit(main(['zone', 'history']) or main(['credential', 'create', '--role', 'viewer']))"
+    script += "sys.exit(main(['zone', 'history']) or main(['credential', 'create', '--role', 'operator']))"
     finished = python(script, tmp_path)
     assert finished.returncode == 0, finished.stderr
     changes, credential = finished.stdout.splitlines()[:2]
@@ -113,7 +113,7 @@ def test_a_database_driver_that_is_not_installed_is_told_with_what_to_install(tm
         ["check"],
         ["check", "--json"],
         ["completion", "bash"],
-        ["credential", "create", "--role", "viewer"],
+        ["credential", "create", "--role", "operator"],
         ["--version"],
     ],
     ids=" ".join,

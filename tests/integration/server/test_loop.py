@@ -15,8 +15,10 @@ from tests.integration.server.process import STUCK, HoldfastServer
 from tests.support.proxy import LossyProxy
 
 SETTINGS = """
-[server]
-allow_anonymous = true
+[[workload]]
+name = "cart"
+region = "us-east-1"
+zones = ["use1-az1", "use1-az2"]
 [[workload]]
 name = "shop"
 region = "us-east-1"
@@ -45,8 +47,8 @@ def line(zone: str = "use1-az1", namespace: str = "shop/frontend") -> bytes:
     )
 
 
-def send(server: HoldfastServer, *lines: bytes) -> httpx.Response:
-    with server.client() as client:
+def send(server: HoldfastServer, *lines: bytes, token: str | None = None) -> httpx.Response:
+    with server.client(token or server.token) as client:
         return client.post("/v1/telemetry", content=b"\n".join(lines))
 
 
@@ -63,8 +65,8 @@ def test_lines_are_taken_and_told_with_the_next_pulse(loop: HoldfastServer) -> N
     assert response.json() == {"accepted": 3, "refused": 0, "reason": None}
 
     def requests() -> int:
-        with loop.client() as client:
-            samples = client.get("/v1/overview").json()["traffic"]
+        with loop.operator() as operator:
+            samples = operator.get("/v1/overview").json()["traffic"]
         return sum(reading["requests"] for sample in samples for reading in sample["workloads"]["shop"].values())
 
     until(lambda: requests() == 3)
@@ -83,6 +85,18 @@ def test_a_line_that_is_refused_does_not_hold_up_the_others(loop: HoldfastServer
     answer = send(loop, line(), bad, bad, line()).json()
     assert (answer["accepted"], answer["refused"]) == (2, 2)
     assert reason in answer["reason"]
+
+
+def test_a_sender_sends_for_its_own_workloads_only(loop: HoldfastServer) -> None:
+    with loop.operator() as operator:
+        created = operator.post("/v1/credentials", json={"role": "sender", "workloads": ["shop"]}).json()
+    mixed = line(), line(namespace="cart/x"), line(namespace="other/x"), line()
+    answer = send(loop, *mixed, token=created["token"])
+    assert answer.status_code == 202
+    name = created["credential"]["id"]
+    reason = f"credential {name} may not send telemetry of workload 'cart': expected shop"
+    assert answer.json() == {"accepted": 2, "refused": 2, "reason": reason}
+    assert send(loop, *mixed).json()["accepted"] == 3, "an operator sends for every workload that is configured"
 
 
 def test_a_body_that_is_too_large_is_refused(loop: HoldfastServer) -> None:

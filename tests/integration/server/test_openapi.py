@@ -64,9 +64,17 @@ def test_credentials_are_described_as_bearer_tokens(description: dict[str, Any])
     assert (scheme["type"], scheme["scheme"]) == ("http", "bearer")
 
 
+def test_the_zones_of_a_workload_are_described_as_text(description: dict[str, Any]) -> None:
+    from openapi_schema_validator import OAS31Validator
+
+    zones = OAS31Validator(description["components"]["schemas"]["WorkloadSettings"]["properties"]["zones"])
+    assert zones.is_valid(["use1-az1", "use1-az2"])
+    assert not any(zones.is_valid(wrong) for wrong in (["use1-az1"], [1, 2], ["", "use1-az1"]))
+
+
 def test_what_is_sent_is_described_without_room_for_unknown_fields(description: dict[str, Any]) -> None:
     schemas = description["components"]["schemas"]
-    for name in ("NewOperator", "NewViewer", "NewTenant", "ZoneChangeRequest"):
+    for name in ("NewOperator", "NewViewer", "NewTenant", "NewSender", "NewTracker", "ZoneChangeRequest"):
         assert schemas[name]["additionalProperties"] is False
     # What is answered may gain fields.
     assert "additionalProperties" not in schemas["CreatedCredential"]

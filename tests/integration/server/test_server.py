@@ -16,6 +16,9 @@ from typing import Any
 import apsw
 import httpx
 import pytest
+from websockets.exceptions import InvalidStatus
+from websockets.sync.client import connect
+from websockets.typing import Origin
 
 from holdfast.engines.sqlite import SqliteDatabase
 from tests.integration.server.process import COMMAND, STUCK, HoldfastServer, environment, holdfast
@@ -23,12 +26,12 @@ from tests.services.postgres import RestartablePostgres
 from tests.services.start import free_port
 
 GUARDED = [
-    ("GET", "/v1/whoami", {"operator", "viewer", "tenant"}),
+    ("GET", "/v1/whoami", {"operator", "viewer", "tenant", "sender", "tracker"}),
     ("GET", "/v1/events", {"operator", "viewer"}),
     ("GET", "/v1/credentials", {"operator"}),
     ("POST", "/v1/credentials", {"operator"}),
     ("DELETE", "/v1/credentials/000000000000", {"operator"}),
-    ("POST", "/v1/telemetry", {"operator"}),
+    ("POST", "/v1/telemetry", {"operator", "sender"}),
     ("GET", "/v1/overview", {"operator", "viewer"}),
     ("GET", "/v1/verdicts", {"operator", "viewer"}),
     ("GET", "/v1/status/history", {"operator", "viewer"}),
@@ -65,13 +68,15 @@ def tokens(server: HoldfastServer) -> dict[str, str]:
     """A token for every role, and one that has been revoked."""
     with server.operator() as operator:
 
-        def create(role: str, **more: str) -> Any:
+        def create(role: str, **more: Any) -> Any:
             return operator.post("/v1/credentials", json={"role": role, **more}).raise_for_status().json()
 
         made = {
             "operator": create("operator"),
             "viewer": create("viewer"),
             "tenant": create("tenant", tenant="tenant-1"),
+            "sender": create("sender", workloads=["shop"]),
+            "tracker": create("tracker"),
             "revoked": create("operator"),
         }
         operator.delete(f"/v1/credentials/{made['revoked']['credential']['id']}").raise_for_status()
@@ -126,6 +131,7 @@ class TestAnswers:
         with server.operator() as operator:
             response = operator.post("/v1/credentials", json={"role": "viewer", "note": "for a test"})
             assert response.status_code == 201
+            assert response.headers["cache-control"] == "no-store", "the token is in it"
             created = response.json()
             listing = operator.get("/v1/credentials")
             assert created["credential"] in listing.json()
@@ -145,7 +151,7 @@ class TestAnswers:
 
 
 class TestWhoIsLetIn:
-    @pytest.mark.parametrize("who", ["operator", "viewer", "tenant"])
+    @pytest.mark.parametrize("who", ["operator", "viewer", "tenant", "sender", "tracker"])
     @by_route
     def test_every_route_lets_its_roles_through_and_no_other(
         self, server: HoldfastServer, tokens: dict[str, str], method: str, path: str, allowed: set[str], who: str
@@ -206,6 +212,17 @@ class TestWhoIsLetIn:
         with server.client(finished.stdout.strip()) as client:
             assert client.get("/v1/whoami").json()["role"] == "viewer"
 
+    def test_the_last_operator_cannot_shut_itself_out_over_http(self, tmp_path: Path) -> None:
+        with HoldfastServer.start(tmp_path) as server, server.operator() as operator:
+            own = operator.get("/v1/whoami").json()["id"]
+            problem = problem_of(operator.delete(f"/v1/credentials/{own}"), 409, "conflict")
+            assert f"`holdfast credential revoke {own}` on the server's machine" in problem["detail"]
+            other = operator.post("/v1/credentials", json={"role": "operator"}).json()
+            assert operator.delete(f"/v1/credentials/{own}").status_code == 200
+            assert operator.get("/v1/whoami").status_code == 401
+            finished = holdfast("credential", "revoke", other["credential"]["id"], directory=tmp_path)
+            assert finished.returncode == 0, finished.stderr
+
 
 class TestErrors:
     def test_an_unknown_path_is_not_found(self, server: HoldfastServer) -> None:
@@ -235,6 +252,9 @@ class TestErrors:
             ({"role": "viewer", "note": "x" * 201}, "note", "Expected `str` of length <= 200"),
             ({"role": "tenant", "tenant": ""}, "tenant", "Expected `str` of length >= 1"),
             ({"role": "tenant"}, None, "Object missing required field `tenant`"),
+            ({"role": "sender"}, None, "Object missing required field `workloads`"),
+            ({"role": "sender", "workloads": []}, "workloads", "Expected `array` of length >= 1"),
+            ({"role": "tracker", "workloads": ["shop"]}, None, "Object contains unknown field `workloads`"),
             ({"role": "viewer", "tenant": "tenant-1"}, None, "Object contains unknown field `tenant`"),
             ({"role": "viewer", "colour": "red"}, None, "Object contains unknown field `colour`"),
             ({}, None, "Object missing required field `role`"),
@@ -262,7 +282,11 @@ class TestErrors:
 
     def test_text_that_not_every_database_can_keep_is_refused(self, server: HoldfastServer) -> None:
         with server.operator() as operator:
-            for body in ({"role": "viewer", "note": "a\0b"}, {"role": "tenant", "tenant": "a\0b"}):
+            for body in (
+                {"role": "viewer", "note": "a\0b"},
+                {"role": "viewer", "note": "a\u202eb"},
+                {"role": "tenant", "tenant": "a\0b"},
+            ):
                 problem = problem_of(operator.post("/v1/credentials", json=body), 400)
                 assert problem["errors"][0]["name"] == list(body)[1]
 
@@ -451,6 +475,19 @@ class TestStarting:
                     problem_of(client.get("/v1/whoami", headers={"Host": name}), 403, "not-allowed")
                 page = {"Origin": "http://evil.test"}
                 problem_of(client.post("/v1/credentials", json={"role": "viewer"}, headers=page), 403, "not-allowed")
+                for path in ("/v1/whoami", "/v1/status", "/v1/status/events", "/status/use1-az1"):
+                    for header in ({"Host": "evil.test"}, page, {"Via": "1.1 proxy"}, {"X-Real-IP": "192.0.2.1"}):
+                        problem_of(client.get(path, headers=header), 403, "not-allowed")
+                assert client.get("/v1/status").status_code == client.get("/status/use1-az1").status_code == 200
+            address = f"ws://127.0.0.1:{server.port}/v1/status/socket"
+            with (
+                pytest.raises(InvalidStatus) as refused,
+                connect(address, origin=Origin("http://evil.test"), proxy=None),
+            ):
+                pass
+            assert refused.value.response.status_code == 403
+            with connect(address, origin=Origin(server.address), proxy=None) as listener:
+                assert json.loads(listener.recv(STUCK))["event"] == "snapshot"
 
 
 class TestStopping:

@@ -5,17 +5,17 @@ import socket
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from typing import Any, TypeAlias
 from urllib.parse import quote
 
 import httpx
 import pytest
-from websockets.exceptions import InvalidStatus
-from websockets.sync.client import connect
+from websockets.exceptions import ConnectionClosed, InvalidStatus
+from websockets.sync.client import ClientConnection, connect
 
 from tests.integration.server.listen import events, until
-from tests.integration.server.process import STUCK, HoldfastServer
+from tests.integration.server.process import STUCK, HoldfastServer, holdfast
 
 ZONE, OTHER = "use1-az1", "use1-az2"
 Change: TypeAlias = Callable[..., httpx.Response]
@@ -220,7 +220,7 @@ class TestChanging:
         assert [error["name"] for error in refused.json()["errors"]] == [name]
         assert client.get(f"/status/{ZONE}").status_code == 200
 
-    @pytest.mark.parametrize("reason", [" ", "\t\n", "a\0b"])
+    @pytest.mark.parametrize("reason", [" ", "\t\n", "a\0b", "a\u202eb"])
     def test_a_reason_says_something(self, client: httpx.Client, change: Change, reason: str) -> None:
         assert change(ZONE, state="out", reason=reason).status_code == 400
         assert client.get(f"/status/{ZONE}").status_code == 200
@@ -281,6 +281,12 @@ name = "cart"
 region = "us-east-1"
 zones = ["use1-az2", "use1-az3"]
 """
+NEW: dict[str, dict[str, Any]] = {
+    "viewer": {},
+    "tracker": {},
+    "tenant": {"tenant": "tenant-1"},
+    "sender": {"workloads": ["shop"]},
+}
 READS = ["/status/use1-az1", "/status/use1-az1/shop", "/v1/status", "/v1/status/events"]
 
 
@@ -296,7 +302,7 @@ def tokens(closed: HoldfastServer) -> dict[str, str]:
     with closed.operator() as operator:
         return {
             role: operator.post("/v1/credentials", json={"role": role, **more}).raise_for_status().json()["token"]
-            for role, more in {"viewer": {}, "tenant": {"tenant": "tenant-1"}}.items()
+            for role, more in NEW.items()
         }
 
 
@@ -304,10 +310,10 @@ class TestClosed:
     @pytest.mark.parametrize("path", READS)
     def test_nobody_reads_without_a_credential(self, closed: HoldfastServer, tokens: dict[str, str], path: str) -> None:
         codes = []
-        for token in (None, tokens["tenant"], tokens["viewer"]):
+        for token in (None, tokens["tenant"], tokens["sender"], tokens["viewer"], tokens["tracker"]):
             with closed.client(token) as client, client.stream("GET", path) as answer:
                 codes.append(answer.status_code)
-        assert codes == [401, 403, 200]
+        assert codes == [401, 403, 403, 200, 200]
 
     def test_nobody_listens_over_a_socket_without_a_credential(
         self, closed: HoldfastServer, tokens: dict[str, str]
@@ -325,6 +331,39 @@ class TestClosed:
     def test_who_has_a_credential_listens(self, closed: HoldfastServer, tokens: dict[str, str]) -> None:
         with events(closed, token=tokens["viewer"]) as stream:
             assert next(stream).name == "snapshot"
+
+    def test_the_streams_of_a_credential_end_when_the_command_line_revokes_it(self, closed: HoldfastServer) -> None:
+        with ExitStack() as opened:
+            operator = opened.enter_context(closed.operator())
+            revoked, kept = (operator.post("/v1/credentials", json={"role": "viewer"}).json() for _ in range(2))
+
+            def listen(token: str) -> tuple[list[httpx.Response], ClientConnection]:
+                client = opened.enter_context(closed.client(token))
+                streams = [
+                    opened.enter_context(client.stream("GET", path)) for path in ("/v1/events", "/v1/status/events")
+                ]
+                address = f"ws://127.0.0.1:{closed.port}/v1/status/socket"
+                headers = {"Authorization": f"Bearer {token}"}
+                return streams, opened.enter_context(connect(address, additional_headers=headers, proxy=None))
+
+            streams, socket = listen(revoked["token"])
+            others, other_socket = listen(kept["token"])
+            finished = holdfast("credential", "revoke", revoked["credential"]["id"], directory=closed.directory)
+            assert finished.returncode == 0, finished.stderr
+            for stream in streams:
+                assert b"event: " in stream.read()  # until its end
+            assert json.loads(socket.recv(STUCK))["event"] == "snapshot"
+            with pytest.raises(ConnectionClosed) as over:
+                socket.recv(STUCK)
+            assert over.value.rcvd is not None
+            assert (over.value.rcvd.code, "revoked" in over.value.rcvd.reason) == (1008, True)
+            for state in ("out", "in"):
+                body = {"state": state, "reason": "still told"}
+                operator.put("/v1/zones/use1-az1", json=body).raise_for_status()
+            for stream in others:
+                assert next(line for line in stream.iter_lines() if "still told" in line)
+            assert json.loads(other_socket.recv(STUCK))["event"] == "snapshot"
+            assert "still told" in other_socket.recv(STUCK)
 
     def test_what_asks_for_a_credential_says_so_in_its_description(self, closed: HoldfastServer) -> None:
         with closed.client() as client:

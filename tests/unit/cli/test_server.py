@@ -33,6 +33,13 @@ def test_every_setting_is_shown_with_its_value_and_where_it_comes_from(
     assert shown["server.host"] == {"value": "127.0.0.1", "from": "default"}
 
 
+def test_a_server_whose_settings_contradict_each_other_does_not_start(run: Run, here: Path) -> None:
+    (here / "holdfast.toml").write_text("[server]\nallow_anonymous = true\n[status]\nallow_anonymous_reads = false\n")
+    ran = run("up", "--port", "0", "--json")
+    assert (ran.code, ran.error["error"]) == (2, "settings")
+    assert "set server.allow_anonymous = false, or status.allow_anonymous_reads = true" in ran.error["detail"]
+
+
 def test_without_a_file_there_is_none_to_name(run: Run) -> None:
     result = run("check", "--json").result
     assert result["file"] is None
@@ -79,7 +86,7 @@ def test_nothing_is_made_by_a_check(run: Run, here: Path) -> None:
 @pytest.fixture
 def filled(run: Run, here: Path) -> Path:
     """The data directory of a Holdfast with one credential."""
-    assert run("credential", "create", "--role", "viewer").code == 0
+    assert run("credential", "create", "--role", "operator").code == 0
     return here / "holdfast-data"
 
 
@@ -113,7 +120,7 @@ def test_people_are_told_what_went_where(run: Run, filled: Path) -> None:
 def test_a_copy_that_exists_is_not_overwritten(run: Run, here: Path, filled: Path) -> None:
     assert run("backup", "copies").code == 0
     before = (here / "copies" / "server.sqlite").read_bytes()
-    run("credential", "create", "--role", "viewer")
+    run("credential", "create", "--role", "operator")
     ran = run("backup", "copies", "--json")
     assert (ran.code, ran.error["error"]) == (1, "conflict")
     assert "copies/server.sqlite exists already" in ran.error["detail"]

@@ -124,7 +124,7 @@ class TestWhatOverrides:
             "data_directory": "x",
             "server.host": "x",
             "server.port": "1",
-            "server.allow_anonymous": "true",
+            "server.allow_anonymous": "false",  # true would contradict status.allow_anonymous_reads
             "server.shutdown_timeout": "1.5",
             "log.level": "error",
             "log.format": "text",
@@ -450,13 +450,27 @@ END = "'use1-az2']\n"
 
 
 class TestMistakes:
+    def test_settings_that_contradict_each_other_are_told_with_their_file_if_there_is_one(self, write: Write) -> None:
+        variables = {"HOLDFAST_SERVER__ALLOW_ANONYMOUS": "true", "HOLDFAST_STATUS__ALLOW_ANONYMOUS_READS": "false"}
+        expected = "server.allow_anonymous is true and status.allow_anonymous_reads is false"
+        with pytest.raises(SettingsError, match=f"^{expected}"):
+            load(environment=variables)
+        file = write("[server]\nallow_anonymous = true\n[status]\nallow_anonymous_reads = false\n")
+        assert complaint(file).startswith(f"{file}: {expected}")
+
     @pytest.mark.parametrize("name", ["HOLDFAST_LOG_LEVEL", "HOLDFAST_DATABASE_URL", "HOLDFAST_SERVER_PORT"])
     def test_one_underscore_where_two_belong_is_told(self, name: str) -> None:
         with pytest.raises(SettingsError, match=rf"{name} names no setting; did you mean HOLDFAST_[A-Z]+__[A-Z]+\?"):
             load(environment={name: "x"})
 
-    def test_what_kubernetes_sets_is_not_taken_for_a_mistake(self) -> None:
-        assert load(environment={"HOLDFAST_SERVER_PORT": "tcp://10.0.0.1:8470"}).settings == Settings()
+    @pytest.mark.parametrize("scheme", ["tcp", "udp", "sctp"])
+    def test_what_kubernetes_sets_is_not_taken_for_a_mistake(self, scheme: str) -> None:
+        assert load(environment={"HOLDFAST_SERVER_PORT": f"{scheme}://10.0.0.1:8470"}).settings == Settings()
+
+    def test_an_address_in_a_misspelt_variable_is_told_without_its_password(self) -> None:
+        with pytest.raises(SettingsError, match=r"did you mean HOLDFAST_DATABASE__URL\?") as caught:
+            load(environment={"HOLDFAST_DATABASE_URL": "postgresql://user:hunter2@host/name"})
+        assert "hunter2" not in str(caught.value)
 
     def test_the_home_directory_is_found(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setenv("HOME", str(tmp_path))

@@ -17,6 +17,15 @@ SECRET = "hunter2"
 TOPIC = "arn:aws:sns:us-east-1:123456789012:zones"
 
 
+def test_a_server_without_credentials_cannot_ask_for_one_to_read_statuses() -> None:
+    closed = StatusSettings(allow_anonymous_reads=False)
+    Settings(status=closed)
+    with pytest.raises(
+        InvalidValue, match=r"server\.allow_anonymous is true and status\.allow_anonymous_reads is false"
+    ):
+        Settings(server=ServerSettings(allow_anonymous=True), status=closed)
+
+
 def test_the_defaults_are_safe_and_need_nothing_installed() -> None:
     settings = Settings()
     assert settings.server.host == "127.0.0.1"

@@ -46,7 +46,8 @@ def ask(store: CredentialStore | None, *roles: Role, **headers: str) -> httpx.Re
 @pytest.mark.parametrize("needed", Role)
 @pytest.mark.parametrize("role", Role)
 def test_a_guard_lets_its_role_and_operators_through(store: CredentialStore, role: Role, needed: Role) -> None:
-    _, token = store.create(role, tenant="tenant-1" if role is Role.TENANT else None)
+    tenant = "tenant-1" if role is Role.TENANT else None
+    _, token = store.create(role, tenant=tenant, workloads=["shop"] if role is Role.SENDER else [])
     response = ask(store, needed, authorization=f"Bearer {token}")
     assert response.status_code == (200 if role.includes(needed) else 403)
 
@@ -130,6 +131,11 @@ def test_an_open_server_does_not_answer_to_what_a_browser_says_comes_from_elsewh
     assert ask(None, Role.VIEWER, host="localhost:8470", **{"sec-fetch-site": site}).status_code == 403
 
 
-@pytest.mark.parametrize("header", ["x-forwarded-for", "forwarded"])
+@pytest.mark.parametrize(
+    "header",
+    ["X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Server", "X-Real-IP", "Forwarded", "Via"],
+)
 def test_an_open_server_does_not_answer_through_a_proxy(header: str) -> None:
-    assert ask(None, Role.VIEWER, host="localhost:8470", **{header: "for=192.0.2.1"}).status_code == 403
+    response = ask(None, Role.VIEWER, host="localhost:8470", **{header: "192.0.2.1"})
+    assert response.status_code == 403
+    assert "through a proxy" in response.json()["detail"]

@@ -66,6 +66,13 @@ def compared(monkeypatch: pytest.MonkeyPatch) -> Compared:
         (Role.TENANT, Role.OPERATOR, False),
         (Role.TENANT, Role.VIEWER, False),
         (Role.TENANT, Role.TENANT, True),
+        (Role.OPERATOR, Role.SENDER, True),
+        (Role.SENDER, Role.SENDER, True),
+        (Role.SENDER, Role.TRACKER, False),
+        (Role.SENDER, Role.VIEWER, False),
+        (Role.VIEWER, Role.SENDER, False),
+        (Role.TRACKER, Role.TRACKER, True),
+        (Role.TRACKER, Role.VIEWER, False),
     ],
 )
 def test_an_operator_may_do_everything_and_everybody_else_what_their_role_may(
@@ -130,7 +137,27 @@ def test_a_tenant_that_is_none_is_refused(store: CredentialStore, tenant: str) -
     assert store.list() == []
 
 
-@pytest.mark.parametrize("note", ["\udcff", "a\0b", "a\nb", "\x1b[31m", "\x9b", "x" * 201])
+@pytest.mark.parametrize("workloads", [["shop"], ["shop", "cart.v2"]])
+def test_workloads_belong_to_role_sender_and_to_no_other(store: CredentialStore, workloads: list[str]) -> None:
+    for role in Role:
+        if role is not Role.SENDER:
+            with pytest.raises(InvalidValue, match=f"role {role} has no workloads, found shop.*--workload"):
+                store.create(role, tenant="tenant-1" if role is Role.TENANT else None, workloads=workloads)
+    with pytest.raises(InvalidValue, match=r"role sender needs a workload.*--workload"):
+        store.create(Role.SENDER)
+    assert store.list() == []
+    credential, _ = store.create(Role.SENDER, workloads=workloads * 2)
+    assert credential.workloads == tuple(workloads)
+
+
+@pytest.mark.parametrize("workload", ["", "a b", "shop\n", "\udcff", "x" * 129])
+def test_a_workload_that_is_none_is_refused(store: CredentialStore, workload: str) -> None:
+    with pytest.raises(InvalidValue, match="workload"):
+        store.create(Role.SENDER, workloads=["shop", workload])
+    assert store.list() == []
+
+
+@pytest.mark.parametrize("note", ["\udcff", "a\0b", "a\nb", "\x1b[31m", "\x9b", "x" * 201, "a\u202eb", "a\u2066b"])
 def test_a_note_that_no_database_could_keep_or_no_terminal_show_is_refused(store: CredentialStore, note: str) -> None:
     with pytest.raises(InvalidValue, match="expected"):
         store.create(Role.VIEWER, note=note)

@@ -33,14 +33,21 @@ def run(story: Callable[[EventHub], Coroutine[Any, Any, Result]]) -> Result:
 class Listener:
     """Somebody who listens, over a connection that takes what it is given until it is `full`."""
 
-    def __init__(self, hub: EventHub, get_first_events: Callable[[], Sequence[StreamEvent]] = list) -> None:
+    def __init__(
+        self,
+        hub: EventHub,
+        get_first_events: Callable[[], Sequence[StreamEvent]] = list,
+        credential_id: str | None = None,
+    ) -> None:
         self.told: list[StreamEvent] = []
         self.breaks = False
         self._get_first_events = get_first_events
         self._takes = asyncio.Event()
         self._takes.set()
         self._left = asyncio.Event()
-        self.task = asyncio.create_task(hub.serve_listener(self._write, self._gone, self._get_first_events))
+        self.task = asyncio.create_task(
+            hub.serve_listener(self._write, self._gone, self._get_first_events, credential_id)
+        )
 
     def full(self) -> None:
         self._takes.clear()
@@ -209,6 +216,23 @@ def test_a_listener_that_goes_away_is_forgotten() -> None:
         publish(hub, 0)
         await turns()
         assert (gone.told, stays.events) == ([], ["1 0"])
+
+    run(story)
+
+
+def test_listeners_whose_credential_was_revoked_are_cut_off_and_told_apart() -> None:
+    async def story(hub: EventHub) -> None:
+        revoked, again, other, anonymous = (Listener(hub, credential_id=name) for name in ("a", "a", "b", None))
+        await turns()
+        assert hub.list_credential_ids_threadsafe() == {"a", "b"}
+        await asyncio.to_thread(hub.disconnect_revoked_threadsafe, frozenset({"a", "c"}))
+        assert (await revoked.task, await again.task) == (True, True)
+        assert hub.list_credential_ids_threadsafe() == {"b"}
+        publish(hub, 0)
+        await turns()
+        assert [listener.events for listener in (revoked, other, anonymous)] == [[], ["1 0"], ["1 0"]]
+        hub.close()
+        assert (await other.task, await anonymous.task) == (False, False)
 
     run(story)
 

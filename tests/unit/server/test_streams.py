@@ -2,13 +2,17 @@
 
 import asyncio
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.server import push, streams
+from holdfast.server.credentials import Credential, CredentialStore, Role
 from holdfast.server.push import EventHub, StreamEvent
-from holdfast.server.streams import EventStream
+from holdfast.server.streams import REVOCATION_SECONDS, EventStream, end_revoked_streams
+from holdfast.testing import FakeClock
 
 
 class Connection:
@@ -38,12 +42,14 @@ class Connection:
         return b"".join(message["body"] for message in self.sent[1:])
 
 
-async def listening(hub: EventHub, connection: Connection) -> asyncio.Task[None]:
+async def listening(hub: EventHub, connection: Connection, credential: Credential | None = None) -> asyncio.Task[None]:
     stream = EventStream(hub, lambda: [StreamEvent(hub.last_id, "hello", b"{}")])
-    task = asyncio.create_task(stream.to_asgi_response()({}, connection.receive, connection.send))
+    scope = {} if credential is None else {"state": {"credential": credential}}
+    before = hub.listener_count
+    task = asyncio.create_task(stream.to_asgi_response()(scope, connection.receive, connection.send))
     for _ in range(3):
         await asyncio.sleep(0)
-    assert hub.listener_count == 1
+    assert hub.listener_count == before + 1
     return task
 
 
@@ -95,3 +101,32 @@ def test_a_stream_that_is_too_slow_ends_also_if_not_even_its_end_can_be_sent(mon
 
     monkeypatch.setattr(streams, "_END_SECONDS", 0.01)
     asyncio.run(asyncio.wait_for(story(), 30))
+
+
+def test_the_streams_of_a_credential_end_once_any_process_has_revoked_it(tmp_path: Path) -> None:
+    async def story(store: CredentialStore, other_process: CredentialStore) -> None:
+        hubs = EventHub(), EventHub()
+        revoked, valid = (store.create(Role.VIEWER)[0] for _ in range(2))
+        for hub in hubs:
+            hub.start()
+        ends = [await listening(hub, Connection(), revoked) for hub in hubs]
+        stays = [await listening(hubs[0], Connection(), each) for each in (valid, None)]
+        assert await asyncio.to_thread(end_revoked_streams, store, hubs) == REVOCATION_SECONDS < 1
+        assert [hub.listener_count for hub in hubs] == [3, 1]
+        other_process.revoke(revoked.id)
+        await asyncio.to_thread(end_revoked_streams, store, hubs)
+        await asyncio.gather(*ends)
+        assert [hub.listener_count for hub in hubs] == [2, 0]
+        for hub in hubs:
+            hub.close()
+        await asyncio.gather(*stays)
+
+    path = tmp_path / "server.sqlite"
+    with SqliteDatabase(path) as here, SqliteDatabase(path) as elsewhere:
+        stores = [CredentialStore(database, FakeClock()) for database in (here, elsewhere)]
+        asyncio.run(asyncio.wait_for(story(*stores), 30))
+
+
+def test_nothing_is_asked_of_the_store_while_no_stream_has_a_credential() -> None:
+    nowhere: Any = None
+    assert end_revoked_streams(nowhere, [EventHub()]) == REVOCATION_SECONDS

@@ -242,7 +242,7 @@ class TestTakingOut:
         with pytest.raises(Conflict, match="zone euw1-az1 is out"):
             world.take_out(Zone("euw1-wl1-az2"), "shop")
 
-    @pytest.mark.parametrize("reason", ["two\nlines", "a\x1b[31mb", "bell\a"])
+    @pytest.mark.parametrize("reason", ["two\nlines", "a\x1b[31mb", "bell\a", "a\u202eb", "a\u2066b"])
     def test_a_reason_is_one_line_that_a_terminal_can_show(self, world: World, reason: str) -> None:
         with pytest.raises(InvalidValue, match="one line of text"):
             world.take_out(AZ1, reason=reason)

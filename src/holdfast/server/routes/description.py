@@ -10,6 +10,7 @@ from litestar.openapi.config import OpenAPIConfig
 from litestar.openapi.spec import Components, SecurityScheme
 
 import holdfast
+from holdfast._names import WORKLOAD_PATTERN, ZONE_PATTERN
 
 
 def _hide(_: ASGIConnection[Any, Any, Any, Any], __: BaseRouteHandler) -> None:
@@ -33,9 +34,13 @@ OPENAPI_CONFIG = OpenAPIConfig(
 def description(request: Request[Any, Any, Any]) -> dict[str, Any]:
     """Return the OpenAPI 3.1 description, for tools and generated clients."""
     schema = request.app.openapi_schema.to_schema()
+    schemas = schema["components"]["schemas"]
+    # Litestar omits the pattern of a list's elements, and describes `...` in a tuple as an alternative of any type.
+    schemas["NewSender"]["properties"]["workloads"]["items"]["pattern"] = WORKLOAD_PATTERN
+    schemas["WorkloadSettings"]["properties"]["zones"]["items"] = {"type": "string", "pattern": ZONE_PATTERN}
     for operations in schema["paths"].values():
         for operation in operations.values():
-            _forbid_unknown_fields(operation.get("requestBody"), schema["components"]["schemas"])
+            _forbid_unknown_fields(operation.get("requestBody"), schemas)
     return schema
 
 

@@ -209,9 +209,9 @@ async def status_socket(
 
 
 def build_status_router(*, is_open: bool) -> Router:
-    """Return the routes that hosts read; they need no credential unless the settings demand one."""
+    """Return the routes that hosts read; the guard admits viewers and trackers, unless everybody may read them."""
     handlers = [zone_status, workload_status, status_without_body, snapshot, status_events, status_socket]
-    return Router("/", route_handlers=handlers, **({} if is_open else build_guard_options(Role.VIEWER)))
+    return Router("/", route_handlers=handlers, **({} if is_open else build_guard_options(Role.VIEWER, Role.TRACKER)))
 
 
 # For the documentation only: `parse_zone` and `check_workload_name` validate, with better error messages.

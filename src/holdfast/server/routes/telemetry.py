@@ -26,11 +26,14 @@ class IngestResult(Struct, frozen=True):
     "/v1/telemetry",
     status_code=202,
     summary="Send telemetry",
-    **build_route_options("telemetry", Role.OPERATOR, errors=(400, 413)),
+    **build_route_options("telemetry", Role.SENDER, errors=(400, 413)),
 )
 async def ingest(request: Request[Any, Any, Any], state: ServerState) -> IngestResult:
-    """Receive requests in embedded metric format, one JSON object per line (`application/x-ndjson`)."""
-    watch = state.services.watch
+    """Receive requests in embedded metric format, one JSON object per line (`application/x-ndjson`).
+
+    Lines of workloads that are not the sender's are refused.
+    """
+    watch, sender = state.services.watch, request.state.credential
     outcomes, refused, reason = [], 0, None
     for line in (await request.body()).splitlines():
         if not line.strip():
@@ -40,10 +43,16 @@ async def ingest(request: Request[Any, Any, Any], state: ServerState) -> IngestR
         except InvalidValue as error:
             problem = str(error)
         else:
-            if watch.is_watched(outcome.workload, outcome.zone):
+            if sender.role is Role.SENDER and outcome.workload not in sender.workloads:
+                problem = (
+                    f"credential {sender.id} may not send telemetry of workload {outcome.workload!r}: "
+                    f"expected {' or '.join(sender.workloads)}"
+                )
+            elif watch.is_watched(outcome.workload, outcome.zone):
                 outcomes.append(outcome)
                 continue
-            problem = f"no workload {outcome.workload!r} with zone {outcome.zone!r} is configured"
+            else:
+                problem = f"no workload {outcome.workload!r} with zone {outcome.zone!r} is configured"
         refused += 1
         reason = reason or problem
     watch.ingest(build_deltas(outcomes, watch.bin_seconds))
