@@ -92,7 +92,7 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
         services = _create_services(settings, databases, credentials)
         stack.callback(services.queues.close)
         if settings.queue:
-            services.queues.open()
+            services.queues.try_to_open()
         services.status_cache.start()
         stack.callback(services.status_cache.close)
         if settings.status.sns_topic is not None:
@@ -179,6 +179,7 @@ def _create_services(settings: Settings, databases: Databases, credentials: Cred
         clock=clock,
     )
     return Services(
+        stores=databases.opened,
         database=databases.database(SUBSYSTEM),
         credentials=credentials,
         status_cache=cache,
