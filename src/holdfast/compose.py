@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Self
 import msgspec
 
 from holdfast._clock import SystemClock
-from holdfast._errors import Conflict, NotFound, SettingsError
+from holdfast._errors import Conflict, DatabaseCorrupt, NotFound, SettingsError
 from holdfast._types import StatusStore
 from holdfast.config import Settings
 from holdfast.engines import Database
@@ -42,7 +42,7 @@ def open_database(settings: Settings, subsystem: str) -> Database:
     if path is not None:
         from holdfast.engines.sqlite import SqliteDatabase
 
-        ensure_data_directory(settings)
+        _require_no_loss(path, ensure_data_directory(settings))
         return SqliteDatabase(path, timeout=settings.database.timeout)
     from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
 
@@ -55,21 +55,59 @@ def open_database(settings: Settings, subsystem: str) -> Database:
     )
 
 
+_MAX_EMPTY_BYTES = 4096
+"""Size of a SQLite file without tables: one page."""
+
+
+def _require_no_loss(path: Path, folder: Path) -> None:
+    """Raise DatabaseCorrupt if a store has lost its data, as other files show: it would look like a new one.
+
+    The server creates its own store before that of the verdicts. Any other store may be new, unless its file exists.
+    """
+    if not _is_empty(path):
+        return
+    if path.stem == "server":
+        witnesses, discarded = [folder / f"watch{SQLITE_SUFFIX}"], f"watch{SQLITE_SUFFIX}, which has the verdicts"
+    elif _get_size(path):
+        witnesses, discarded = [other for other in folder.glob(f"*{SQLITE_SUFFIX}") if other != path], path.name
+    else:
+        return
+    for witness in witnesses:
+        if not _is_empty(witness):
+            raise DatabaseCorrupt(
+                f"{path} has no data, although {witness.name} shows that this directory was in use: the file or its "
+                f"log was removed. Restore {path.name} from a backup. To begin without its data, remove {discarded}"
+            )
+
+
+def _is_empty(path: Path) -> bool:
+    """Return whether a SQLite file and its log, which need not exist, have no tables. Does not open them."""
+    return _get_size(path) <= _MAX_EMPTY_BYTES and not _get_size(path.with_name(f"{path.name}-wal"))
+
+
+def _get_size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
 class Databases:
     """The stores of one process: a SQLite file per subsystem or one PostgreSQL pool, and an AWS session."""
 
     def __init__(self, settings: Settings) -> None:
         self.clock = SystemClock()
         self._settings = settings
-        self._opened: dict[str, Database] = {}
+        self.opened: dict[str, Database] = {}
+        """The open databases by subsystem; PostgreSQL, which all share, has an empty name."""
         self._aws: AwsSession | None = None
 
     def database(self, subsystem: str) -> Database:
         """Return the database of a subsystem. The first call opens it."""
         name = "" if get_database_path(self._settings, subsystem) is None else subsystem  # all share one PostgreSQL
-        if name not in self._opened:
-            self._opened[name] = open_database(self._settings, subsystem)
-        return self._opened[name]
+        if name not in self.opened:
+            self.opened[name] = open_database(self._settings, subsystem)
+        return self.opened[name]
 
     def aws(self) -> "AwsSession":
         """Return the AWS session that the settings describe. The first call opens it."""
@@ -79,8 +117,8 @@ class Databases:
 
     def close(self) -> None:
         """Close all open databases and the AWS session. May be repeated."""
-        while self._opened:
-            self._opened.popitem()[1].close()
+        while self.opened:
+            self.opened.popitem()[1].close()
         if self._aws is not None:
             self._aws.close()
 
@@ -211,10 +249,26 @@ def require_access(folder: Path) -> None:
     ancestor = folder.absolute()
     while (owner := _find_owner(ancestor)) is None:
         ancestor = ancestor.parent  # a folder above is closed to this user: its owner can help
-    raise SettingsError(
-        f"data_directory {folder} cannot be read and written by {get_user_name(os.geteuid())}: "
-        f"{ancestor} belongs to {owner}; do this as {owner}, or set another data_directory"
-    )
+    user = get_user_name(os.geteuid())
+    advice = advise_on_access(ancestor, owner, user, is_read_only=is_read_only(ancestor))
+    raise SettingsError(f"data_directory {folder} cannot be read and written by {user}: {advice}")
+
+
+def advise_on_access(path: Path, owner: str, user: str, *, is_read_only: bool) -> str:
+    """Return why `user` may not read and write `path`, and what to do."""
+    if is_read_only:
+        return f"{path} is on a read-only filesystem; make that writable, or set another data_directory"
+    if owner == user:
+        return f"its mode does not allow that; run `chmod u+rwx {path}`, or set another data_directory"
+    return f"{path} belongs to {owner}; do this as {owner}, or set another data_directory"
+
+
+def is_read_only(path: Path) -> bool:
+    """Return whether `path` is on a filesystem that no user can write to."""
+    try:
+        return bool(os.statvfs(path).f_flag & os.ST_RDONLY)
+    except OSError:
+        return False
 
 
 def _find_owner(path: Path) -> str | None:
@@ -262,7 +316,8 @@ def lock_data_directory(settings: Settings) -> Iterator[None]:
     try:
         file = path.open("a+")
     except OSError as error:
-        raise SettingsError(f"{path} cannot be opened: {error.strerror}; change its owner, or remove it") from error
+        advice = "make it writable" if is_read_only(path.parent) else "change its owner, or remove it"
+        raise SettingsError(f"{path} cannot be opened: {error.strerror}; {advice}") from error
     with file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

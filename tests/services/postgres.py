@@ -4,10 +4,11 @@ import os
 import pwd
 import shutil
 import signal
+import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from tests.services.start import Order, start, stop
+from tests.services.start import Order, alive, start, stop
 from tests.services.wheel import folder
 
 # Nothing has to survive the machine; killing the server loses nothing all the same.
@@ -74,6 +75,13 @@ class RestartablePostgres:
     def stop(self) -> None:
         """Break all connections and return when it is gone. May be repeated."""
         stop([self.directory])
+
+    def crash(self) -> None:
+        """Stop it immediately, and return when it is gone: no last words to anybody, and recovery at the next start."""
+        process = int((self.directory / "postgres" / "data" / "postmaster.pid").read_text().split()[0])
+        os.kill(process, signal.SIGQUIT)
+        while alive(self.directory):
+            time.sleep(0.01)
 
 
 def _programs(directory: Path) -> Path:

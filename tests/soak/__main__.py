@@ -13,6 +13,7 @@ from pathlib import Path
 from tests.services.postgres import RestartablePostgres
 from tests.services.run import Run
 from tests.soak.extremes import extremes
+from tests.soak.restarts import restarts
 from tests.soak.run import Plan, Result, soak
 from tests.soak.stores import PostgresStore, SqliteStore, Store
 
@@ -25,7 +26,9 @@ def main() -> int:
         prog="scripts/soak", description="Kill producers and workers of a queue, and count."
     )
     parser.add_argument("--backend", choices=("sqlite", "postgres", "all"), default="all")
-    parser.add_argument("--messages", type=int, default=usual.messages, help="per backend (default: %(default)s)")
+    parser.add_argument(
+        "--messages", type=int, default=usual.messages, help="per backend (default: %(default)s; 0: no kills)"
+    )
     parser.add_argument("--kills", type=int, default=usual.kills, help="per backend (default: %(default)s)")
     parser.add_argument("--seed", type=int, default=usual.seed, help="who is killed when, and what is sent together")
     parser.add_argument(
@@ -36,6 +39,9 @@ def main() -> int:
         type=int,
         default=1_000_000,
         help="messages of one tenant afterwards (default: %(default)s; 0: none)",
+    )
+    parser.add_argument(
+        "--restarts", type=int, default=100, help="restarts of PostgreSQL under load afterwards (default: %(default)s)"
     )
     parser.add_argument("--json", action="store_true", help="no progress and no table, only the last line")
     given = parser.parse_args()
@@ -55,9 +61,13 @@ def main() -> int:
     results: list[Result] = []
     for name in ("sqlite", "postgres") if given.backend == "all" else (given.backend,):
         with _store(name) as (store, directory):
-            result = soak(store, plan, directory, say)
+            result = soak(store, plan, directory, say) if plan.messages else Result(name)
             if given.extremes:
                 figures, violations = extremes(store, given.extremes, say)
+                result.figures |= figures
+                result.violations += violations
+            if isinstance(store, PostgresStore) and given.restarts:
+                figures, violations = restarts(store.server, given.restarts, given.seed, say)
                 result.figures |= figures
                 result.violations += violations
             results.append(result)

@@ -1,7 +1,5 @@
 """Where the messages are kept: what can happen to it in the middle of everything, and how large it is afterwards."""
 
-import os
-import signal
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -9,7 +7,6 @@ from typing import Protocol
 
 from holdfast.engines import Database, Transaction
 from tests.services.postgres import RestartablePostgres
-from tests.services.start import alive
 from tests.soak.jobs import FULL_CAPABILITIES
 
 _TABLES = ("message", "party", "key", "dead", "publication", "tenant", "lane")
@@ -97,25 +94,21 @@ class PostgresStore:
     """How long it is away: longer than senders wait for it, so that somebody hears of it."""
 
     def __init__(self, server: RestartablePostgres) -> None:
-        self._server = server
+        self.server = server
         self.url = server.url
 
     def faults(self) -> list[tuple[str, Callable[[], None]]]:
         return [("the server is restarted", self._restart), ("the server crashes", self._crash)]
 
     def _restart(self) -> None:
-        self._server.stop()
+        self.server.stop()
         time.sleep(self.DOWN_SECONDS)
-        self._server.start()
+        self.server.start()
 
     def _crash(self) -> None:
-        """An immediate shutdown: no last words to anybody, and recovery at the next start."""
-        process = int((self._server.directory / "postgres" / "data" / "postmaster.pid").read_text().split()[0])
-        os.kill(process, signal.SIGQUIT)
-        while alive(self._server.directory):
-            time.sleep(0.01)
+        self.server.crash()
         time.sleep(self.DOWN_SECONDS)
-        self._server.start()
+        self.server.start()
 
     def database(self) -> Database:
         from holdfast.engines.postgres import PostgresDatabase, PostgresOptions

@@ -10,7 +10,7 @@ from holdfast._errors import InvalidValue
 
 __all__ = ["Loss", "LossyProxy"]
 
-Loss: TypeAlias = Literal["request", "reply"]
+Loss: TypeAlias = Literal["request", "reply", "end"]
 
 _CHUNK = 65_536
 
@@ -30,7 +30,9 @@ class LossyProxy:
         self._target = (host, port)
         self._lock = threading.Lock()
         self._armed: tuple[Loss, bytes] | None = None
+        self._ending: tuple[bytes, Callable[[], object]] = (b"", lambda: None)
         self._links: set[_Link] = set()
+        self._marker = b""
         self._losses = 0
         self._refusing = False
         self._open = True
@@ -56,6 +58,15 @@ class LossyProxy:
             raise InvalidValue("the marker is empty: expected the bytes at which the connection should break")
         with self._lock:
             self._armed = (what, marker)
+
+    def end(self, marker: bytes, instead: bytes, action: Callable[[], object]) -> None:
+        """Send the server, once, `instead` of the next `marker` of a client and what follows it, and call `action`.
+
+        `action` makes the server end the connection. The client gets the server's last words, but not yet the end.
+        """
+        with self._lock:
+            self._armed = ("end", marker)
+            self._ending = (instead, action)
 
     def cut(self) -> None:
         """Break all connections that are open now; new ones are carried."""
@@ -110,7 +121,7 @@ class LossyProxy:
             except OSError:
                 client.close()
                 continue
-            link = _Link(client, server, self._look_for_loss, self._forget)
+            link = _Link(client, server, self._look_for_loss, self._end, self._forget)
             with self._lock:
                 self._links.add(link)
             link.start()
@@ -124,9 +135,15 @@ class LossyProxy:
             seen = before + chunk
             if marker in seen:
                 self._armed = None
+                self._marker = marker
                 self._losses += 1
                 return what, b""
             return None, seen[-(len(marker) - 1) :] if len(marker) > 1 else b""
+
+    def _end(self, server: socket.socket, chunk: bytes) -> None:
+        instead, action = self._ending
+        server.sendall(chunk.partition(self._marker)[0] + instead)
+        action()
 
     def _forget(self, link: "_Link") -> None:
         with self._lock:
@@ -141,13 +158,16 @@ class _Link:
         client: socket.socket,
         server: socket.socket,
         look: Callable[[bytes, bytes], tuple[Loss | None, bytes]],
+        end: Callable[[socket.socket, bytes], None],
         forget: "Callable[[_Link], None]",
     ) -> None:
         self._client = client
         self._server = server
         self._look = look
+        self._end = end
         self._forget = forget
         self._losing_reply = False
+        self._is_ending = False
         self._replies = threading.Thread(target=self._carry_replies, name="lossy-proxy-replies", daemon=True)
         self._requests = threading.Thread(target=self._carry_requests, name="lossy-proxy-requests", daemon=True)
 
@@ -172,6 +192,11 @@ class _Link:
                     break
                 if loss == "reply":
                     self._losing_reply = True
+                if loss == "end":
+                    self._is_ending = True
+                    self._end(self._server, chunk)
+                if self._is_ending:
+                    continue  # until the client hangs up
                 self._server.sendall(chunk)
         self.cut()
         self._replies.join()
@@ -185,4 +210,5 @@ class _Link:
                 if self._losing_reply:
                     break
                 self._client.sendall(chunk)
-        self.cut()
+        if not self._is_ending:
+            self.cut()

@@ -10,9 +10,10 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast import Conflict, EngineError, NotFound, SettingsError, Zone, ZoneState, ZoneStatus
+from holdfast import Conflict, DatabaseCorrupt, EngineError, NotFound, SettingsError, Zone, ZoneState, ZoneStatus
 from holdfast.compose import (
     Databases,
+    advise_on_access,
     ensure_data_directory,
     has_queue_store,
     lock_data_directory,
@@ -26,6 +27,7 @@ from holdfast.compose import (
 from holdfast.config import DatabaseSettings, DatabaseUrl, QueueUrl, Settings
 from holdfast.config.queues import LimitSettings, QueueSettings, TenantSettings
 from holdfast.config.settings import AwsSettings, StatusSettings
+from holdfast.engines import Migration
 from holdfast.engines.aws import AwsSession
 from holdfast.queue import Limits, OverMaxRate, QueuePolicy, open_backend
 from holdfast.queue.backend import Backend, QueueChange
@@ -154,6 +156,42 @@ def test_a_store_that_is_not_there_is_named_and_not_made(tmp_path: Path) -> None
     assert not (tmp_path / "data").exists()
     open_database(values, "server").close()
     require_store(values, "server")
+
+
+def test_a_server_without_its_store_is_no_new_server(tmp_path: Path) -> None:
+    values = settings(tmp_path)
+    for name in ("server", "watch"):
+        with open_database(values, name) as database:
+            database.migrate(name, [Migration(1, "items", ("create table item (id bigint)",))])
+    for lose in (Path.unlink, Path.touch):
+        lose(tmp_path / "data" / "server.sqlite")
+        with pytest.raises(DatabaseCorrupt, match=r"server\.sqlite has no data, although watch\.sqlite .*backup"):
+            open_database(values, "server")
+    (tmp_path / "data" / "watch.sqlite").unlink()
+    open_database(values, "server").close()
+
+
+def test_a_store_that_was_used_and_has_no_tables_has_lost_them(tmp_path: Path) -> None:
+    values = settings(tmp_path)
+    open_database(values, "queue").close()
+    open_database(values, "queue").close()  # the first start failed: nothing is lost
+    with open_database(values, "server") as database:
+        database.migrate("server", [Migration(1, "items", ("create table item (id bigint)",))])
+    with pytest.raises(DatabaseCorrupt, match=r"begin without its data, remove queue\.sqlite"):
+        open_database(values, "queue")
+    open_database(values, "status").close()
+
+
+@pytest.mark.parametrize(
+    ("owner", "is_read_only", "advice"),
+    [
+        ("root", True, "is on a read-only filesystem; make that writable"),
+        ("root", False, "its mode does not allow that; run `chmod u+rwx data`"),
+        ("holdfast", False, "belongs to holdfast; do this as holdfast"),
+    ],
+)
+def test_advice_on_a_closed_directory_is_of_use_to_root(owner: str, is_read_only: bool, advice: str) -> None:
+    assert advice in advise_on_access(Path("data"), owner, "root", is_read_only=is_read_only)
 
 
 @pytest.fixture

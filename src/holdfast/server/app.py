@@ -107,7 +107,7 @@ def create_app(
                 "services": services,
                 "authenticator": Authenticator(None if allow_anonymous else services.credentials),
                 "stopping": False,
-                "database_probe": DatabaseProbe(services.database),
+                "database_probe": DatabaseProbe(services),
                 "change_executor": BoundedExecutor("holdfast-changes"),
                 "scrape_cache": ScrapeCache(services.queues, queue_metrics, queue_exporter, other_exporter),
                 "server_metrics": server_metrics,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from holdfast._clock import Clock, SystemClock
-from holdfast._errors import HoldfastError
+from holdfast._errors import EngineError, HoldfastError
 from holdfast._types import Sink
 from holdfast.queue import OutgoingMessage, RefusedMessage, SentMessage
 from holdfast.queue.backend import Backend, require_support
@@ -54,6 +54,8 @@ class Queues:
         clock: Clock | None = None,
     ) -> None:
         self.clock = clock or SystemClock()
+        self.problem: str | None = None
+        """Why the store could not be opened or inspected at the last attempt, or None."""
         self._open_backend = open_backend
         self._exists = exists
         self._backend: Backend | None = None
@@ -110,8 +112,19 @@ class Queues:
         backend = self._backend
         if backend is None:
             with self._lock:
-                backend = self._backend = self._backend or self._open_backend()
+                try:
+                    backend = self._backend = self._backend or self._open_backend()
+                except HoldfastError as error:
+                    self.problem = str(error)
+                    raise
         return backend
+
+    def try_to_open(self) -> None:
+        """Open the backend. If its store fails, only log that: all other parts of the server work without it."""
+        try:
+            self.open()
+        except EngineError as error:
+            logger.error("queues are unavailable, other parts of the server are not affected: %s", error)  # noqa: TRY400
 
     def close(self) -> None:
         """Close the backend if it was opened. May be repeated."""
@@ -151,10 +164,12 @@ class QueueMonitor:
             level = logging.DEBUG if self._is_unavailable else logging.WARNING
             logger.log(level, "queues cannot be inspected, trying again every %g s: %s", WATCH_INTERVAL_SECONDS, error)
             self._is_unavailable = True
+            self._queues.problem = str(error)
         except Exception:
             logger.exception("queues could not be inspected; trying again in %g s", WATCH_INTERVAL_SECONDS)
         else:
             self._is_unavailable = False
+            self._queues.problem = None
 
     def _inspect_all(self, backend: Backend, names: Sequence[str]) -> None:
         self._watchers = {

@@ -94,7 +94,7 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
         services = _create_services(settings, databases, credentials)
         stack.callback(services.queues.close)
         if settings.queue:
-            services.queues.open()
+            services.queues.try_to_open()
         _start_loops(settings, databases, services, stack)
         exporters = stack.enter_context(
             open_exporters(settings.metrics.export, ExportTarget(namespace="holdfast/server"))
@@ -174,6 +174,7 @@ def _create_services(settings: Settings, databases: Databases, credentials: Cred
         clock=clock,
     )
     return Services(
+        stores=databases.opened,
         database=databases.database(SUBSYSTEM),
         credentials=credentials,
         status_cache=cache,

@@ -1,7 +1,7 @@
 """The typed state of the application for its routes. Litestar itself does not type the state."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from litestar.datastructures import State
@@ -43,6 +43,8 @@ class Services:
     """All events, for the page."""
     status_hub: EventHub
     """Changes of zone statuses only, for hosts."""
+    stores: Mapping[str, Database] = field(default_factory=dict)
+    """The open databases by subsystem, for readiness checks."""
 
 
 class ServerState(State):

@@ -34,6 +34,7 @@ from tests.services.postgres import RestartablePostgres
 from tests.support.proxy import LossyProxy
 
 STUCK = 30.0
+SYNC, FLUSH = b"S\0\0\0\4", b"H\0\0\0\4"  # messages of PostgreSQL's protocol: a batch ends with the first
 COMMIT = b"COMMIT\0"  # without the end, READ COMMITTED is found first
 
 
@@ -153,6 +154,22 @@ class TestLostConnections:
         assert proxy.losses == 1
         assert ids(proxied) == list(range(1000))
 
+    def test_a_batch_whose_server_leaves_after_the_last_row_runs_again_on_another_connection(
+        self, url: str, proxy: LossyProxy, proxied: PostgresDatabase
+    ) -> None:
+        """The reply to the end of the batch is missing, and psycopg cannot leave its pipeline."""
+        pids: list[int] = []
+
+        def work(transaction: Transaction) -> None:
+            pids.append(transaction.execute("select pg_backend_pid()")[0][0])
+            if len(pids) == 1:
+                proxy.end(SYNC, FLUSH, lambda: terminate(url, pids[0]))
+            transaction.execute_many("insert into item (id) values ($1)", [(1,), (2,)])
+
+        proxied.write(work)
+        assert len(pids) == len(set(pids)) == 2
+        assert (ids(proxied), proxy.losses) == ([1, 2], 1)
+
     def test_a_work_that_hides_the_loss_is_run_again_all_the_same(
         self, proxy: LossyProxy, proxied: PostgresDatabase
     ) -> None:
@@ -228,6 +245,7 @@ class TestLostConnections:
                     run(Insert(1))
                 assert clock.monotonic() - began == pytest.approx(30.0)
             assert max(clock.sleeps) <= 2.0
+            assert len(clock.sleeps) <= 2 * 45  # 30 s in pauses that soon take at least a second
             proxy.admit()
             database.write(Insert(1))
             assert ids(database) == [1]

@@ -226,3 +226,30 @@ def test_servers_and_workers_share_a_postgresql(tmp_path: Path, postgres_url: st
                 assert operator.post("/v1/queues/mail/sweep", json={"before": time.time()}).json() == {"dropped": 2}
         assert (one.process.returncode, two.process.returncode) == (0, 0)
         connection.execute(f"drop schema {schema} cascade".encode())
+
+
+def test_a_damaged_store_of_queues_does_not_stop_the_zones(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    (data / "queue.sqlite").write_bytes(b"not a database" * 1000)
+    with HoldfastServer.start(tmp_path, settings=QUEUES) as server, server.operator() as operator:
+        answer = operator.get("/ready").json()
+        assert answer["status"] == "degraded"
+        assert "queue.sqlite is damaged or not a database" in answer["problems"]["queues"]
+        assert operator.get("/v1/status").status_code == 200
+        assert operator.get("/v1/queues").status_code == 500
+        assert "queues are unavailable, other parts of the server are not affected" in server.log.read_text()
+        (data / "queue.sqlite").unlink()
+        assert operator.get("/v1/queues").json() == ["mail", "orders"]
+
+
+def test_a_store_deleted_under_a_server_is_reported(tmp_path: Path) -> None:
+    with HoldfastServer.start(tmp_path) as server, server.operator() as operator:
+        (tmp_path / "data" / "watch.sqlite").rename(tmp_path / "gone")
+        answer = operator.get("/ready").json()
+        assert answer["status"] == "degraded"
+        assert "watch.sqlite was deleted or replaced" in answer["problems"]["watch"]
+        (tmp_path / "data" / "server.sqlite").rename(tmp_path / "gone")
+        refused = operator.get("/ready")
+        assert refused.status_code == 503
+        assert "server.sqlite was deleted or replaced" in refused.json()["detail"]

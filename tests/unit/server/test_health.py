@@ -14,6 +14,7 @@ from holdfast.engines.database import Result, Value
 from holdfast.server.app import create_app
 from holdfast.server.credentials import CredentialStore
 from holdfast.server.push import EventHub
+from holdfast.server.queues import Queues
 from holdfast.server.routes import health
 from holdfast.server.state import Services
 from holdfast.testing import FakeClock
@@ -75,7 +76,7 @@ def ask(
         status_writer=nothing,
         watch_store=nothing,
         watch=nothing,
-        queues=nothing,
+        queues=Queues(lambda: nothing),
         workloads=(),
         hub=EventHub(),
         status_hub=EventHub(),

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import psycopg
+from psycopg import pq
 from psycopg.abc import Buffer, ConnDict
 from psycopg.adapt import Loader
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
@@ -197,6 +198,15 @@ def is_disconnected(connection: PostgresConnection) -> bool:
     except psycopg.Error:
         return True
     return False
+
+
+def is_stuck(connection: PostgresConnection) -> bool:
+    """Return whether the connection still waits for replies after a statement has failed: it cannot be used again.
+
+    psycopg sends the statements of a batch through libpq's pipeline. If the server ends the connection meanwhile, the
+    last replies never come, and libpq refuses to leave the pipeline.
+    """
+    return connection.pgconn.pipeline_status != pq.PipelineStatus.OFF
 
 
 class NotificationListener:

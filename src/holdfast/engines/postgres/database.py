@@ -149,7 +149,14 @@ class PostgresDatabase:
                     now = self._clock.monotonic()
                     elapsed = now - first_failed_at.setdefault(diagnosis.action, now)
                     chance = random.random()  # noqa: S311 - not a secret
-                    pause = next_pause(diagnosis.action, counts[diagnosis.action], elapsed, timeout, chance)
+                    pause = next_pause(
+                        diagnosis.action,
+                        counts[diagnosis.action],
+                        elapsed,
+                        timeout,
+                        chance,
+                        is_connected=failure.is_connected,
+                    )
                     if pause is None:
                         raise self._build_give_up_error(
                             diagnosis, counts[diagnosis.action], elapsed
@@ -168,7 +175,8 @@ class PostgresDatabase:
                 raise SettingsError(
                     f"PostgreSQL at {self._location} refused the connection ({summarize_error(error)}): {advice}"
                 ) from error
-            raise RetryableFailure(diagnose(error, self._location, connection_lost=True)) from error
+            diagnosis = diagnose(error, self._location, connection_lost=True)
+            raise RetryableFailure(diagnosis, is_connected=False) from error
         try:
             return work(connection)
         finally:

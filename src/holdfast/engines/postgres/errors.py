@@ -55,11 +55,8 @@ _COLLISION_STATES = frozenset({"40001", "40P01"})  # serialization_failure, dead
 
 
 def diagnose(error: Error, location: str, *, writing: bool = False, connection_lost: bool = False) -> Diagnosis:
-    """Return the meaning of an error of a statement. `connection_lost` says that the connection ended with it."""
-    if error.sqlstate is None and isinstance(error.__context__, Error):
-        # If a server ends a connection during `executemany`, psycopg cannot leave its pipeline, and raises its own
-        # error on top of the server's.
-        error = error.__context__
+    """Return the meaning of an error of a statement. `connection_lost`: the connection cannot be used again."""
+    error = _find_server_error(error)
     state = error.sqlstate or ""
     reason = summarize_error(error)
     server = f"PostgreSQL at {location}"
@@ -72,6 +69,20 @@ def diagnose(error: Error, location: str, *, writing: bool = False, connection_l
     if state in _COLLISION_STATES:
         return Diagnosis(EngineUnavailable(f"{server}: {reason} (SQLSTATE {state})"), RetryAction.RERUN, reason)
     return Diagnosis(_build_final_error(state, reason, server), RetryAction.NONE, reason)
+
+
+def _find_server_error(error: Error) -> Error:
+    """Return the error that the server sent, if the driver raised its own errors while it handled that one.
+
+    If a server ends a connection during `executemany`, psycopg fails to read the other results, and then to leave its
+    pipeline. Each failure is raised on top of the one before.
+    """
+    found: BaseException | None = error
+    while isinstance(found, Error):  # below others, there may be an error that a caller was already handling
+        if found.sqlstate is not None:
+            return found
+        found = found.__context__
+    return error
 
 
 def _build_final_error(state: str, reason: str, server: str) -> HoldfastError:
@@ -137,21 +148,25 @@ _BASE_PAUSE = 0.05
 _MAX_PAUSE = 2.0  # the end of a long outage is noticed within two seconds
 
 
-def next_pause(action: RetryAction, count: int, elapsed: float, timeout: float, chance: float) -> float | None:
+def next_pause(
+    action: RetryAction, count: int, elapsed: float, timeout: float, chance: float, *, is_connected: bool = True
+) -> float | None:
     """Return the seconds to wait before the next run, or None to stop retrying.
 
     `count` is the number of failures with this action, from 1; `elapsed` the seconds since the first of them; `chance`
-    a random number from 0 up to 1. Full jitter, so that the clients of a server do not return at the same moment:
-    https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/
+    a random number from 0 up to 1; `is_connected` whether there was a connection that failed. Half of a pause is
+    random, so that the clients of a server do not return at the same moment. A pause may be cut to end at the timeout,
+    but is not drawn from the remaining time: such pauses would only approach the timeout, ever shorter.
     """
     if action is RetryAction.NONE:
         return None
     if action is RetryAction.RERUN:
         return None if count >= MAX_RUNS else _BASE_PAUSE * count * chance
-    if count == 1:
-        return 0.0  # usually one idle connection was closed unnoticed, and the server is available
+    if count == 1 and is_connected:
+        return 0.0  # usually one connection was closed, and the server is available
     remaining = timeout - elapsed
     if remaining <= 0:
         return None
     # The exponent is bounded only to keep the power small: the pause has reached its maximum long before.
-    return min(_BASE_PAUSE * 2.0 ** min(count - 2, 10), _MAX_PAUSE, remaining) * chance
+    longest = min(_BASE_PAUSE * 2.0 ** min(count - 1, 10), _MAX_PAUSE)
+    return min(longest * (0.5 + chance / 2), remaining)

@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeAlias
 from psycopg import pq
 
 from holdfast._clock import Clock
-from holdfast.engines.postgres.connection import PostgresConnection, is_disconnected
+from holdfast.engines.postgres.connection import PostgresConnection, is_disconnected, is_stuck
 
 SURPLUS_SECONDS = 60.0
 """Maximum idle time of a connection above the minimum: longer than the gaps within a burst of calls, and short enough
@@ -68,7 +68,8 @@ class Pool:
 
     def release(self, connection: PostgresConnection) -> None:
         """Return a connection to the pool. Close it if the next caller cannot use it."""
-        if not connection.closed and connection.pgconn.transaction_status == pq.TransactionStatus.IDLE:
+        is_idle = not connection.closed and connection.pgconn.transaction_status == pq.TransactionStatus.IDLE
+        if is_idle and not is_stuck(connection):
             self._pass_on(connection)
         else:
             connection.close()

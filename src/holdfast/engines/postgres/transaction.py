@@ -9,16 +9,18 @@ from psycopg import IsolationLevel, pq
 
 from holdfast._errors import EngineError, HoldfastError, OutcomeUnknown
 from holdfast.engines.database import Result, Row, Transaction, Value, require_portable
-from holdfast.engines.postgres.connection import PostgresConnection, is_disconnected
+from holdfast.engines.postgres.connection import PostgresConnection, is_disconnected, is_stuck
 from holdfast.engines.postgres.errors import Diagnosis, RetryAction, diagnose
 
 
 class RetryableFailure(Exception):
     """A run that wrote nothing and can be repeated, after the action in its diagnosis."""
 
-    def __init__(self, diagnosis: Diagnosis) -> None:
+    def __init__(self, diagnosis: Diagnosis, *, is_connected: bool = True) -> None:
         super().__init__(diagnosis.reason)
         self.diagnosis = diagnosis
+        self.is_connected = is_connected
+        """False if no connection could be opened."""
 
 
 class PostgresTransaction:
@@ -59,9 +61,9 @@ class PostgresTransaction:
         try:
             yield
         except psycopg.Error as error:
-            self.diagnosis = diagnose(
-                error, self._location, writing=self._writing, connection_lost=self._connection.closed
-            )
+            connection = self._connection
+            is_lost = connection.closed or is_stuck(connection)
+            self.diagnosis = diagnose(error, self._location, writing=self._writing, connection_lost=is_lost)
             raise self.diagnosis.error from error
 
 
@@ -163,9 +165,10 @@ def _raise_diagnosis(diagnosis: Diagnosis, cause: psycopg.Error | None = None) -
 
 def _roll_back(connection: PostgresConnection, diagnosis: Diagnosis | None = None) -> None:
     """Roll back. Close the connection if that fails or the connection is lost: then the server rolls back."""
+    if diagnosis is not None and diagnosis.action is RetryAction.RECONNECT:
+        connection.close()  # without a request, whose reply might never come
+        return
     try:
         connection.rollback()
     except psycopg.Error:
-        connection.close()
-    if diagnosis is not None and diagnosis.action is RetryAction.RECONNECT:
         connection.close()

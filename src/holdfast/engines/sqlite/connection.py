@@ -1,16 +1,17 @@
 """Connections to a SQLite file, the transactions that run on them, and a counter of commits."""
 
+import os
 import random
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
 import apsw
 
-from holdfast._errors import EngineError, EngineMismatch, HoldfastError
+from holdfast._errors import DatabaseCorrupt, EngineError, EngineMismatch, HoldfastError
 from holdfast.engines.database import Result, Row, Transaction, Value, require_portable
 from holdfast.engines.sqlite.errors import translate
 
@@ -99,6 +100,37 @@ def connect(path: Path, timeout: float, *, is_reader: bool = False) -> apsw.Conn
         connection.close(True)
         raise EngineError(f"{path} cannot have a write-ahead log: use a file on a local disk")
     return connection
+
+
+def checkpoint(path: Path, timeout: float) -> None:
+    """Copy the log into the database, as far as no reader needs it. Ignore errors: the log has everything."""
+    with suppress(apsw.Error), closing(connect(path, timeout)) as connection:
+        connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+
+
+def identify(path: Path) -> tuple[int, int] | None:
+    """Return device and number of the file at `path`, or None if there is none."""
+    try:
+        found = os.stat(path)  # noqa: PTH116 - in every transaction, and faster
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def require_log(path: Path) -> None:
+    """Raise DatabaseCorrupt if the write-ahead log was removed, and with it the latest commits.
+
+    SQLite creates the log before the index of the log (`-shm`), and deletes it after the index. So while one index
+    exists, even if other processes open and close the database, its log exists.
+    """
+    log, index = (path.with_name(path.name + suffix) for suffix in ("-wal", "-shm"))
+    before = identify(index)
+    if before is not None and not log.exists() and identify(index) == before:
+        raise DatabaseCorrupt(
+            f"{log} is missing, although {path.name} was not closed: the latest commits were in it. Put it back, or "
+            f"restore {path.name} from a backup and remove {index.name}. To continue without these commits, remove "
+            f"only {index.name}"
+        )
 
 
 class SqliteTransaction:

@@ -14,7 +14,7 @@ from holdfast._clock import Clock, SystemClock
 from holdfast._errors import Conflict, DatabaseCorrupt, EngineError
 from holdfast.engines.database import Result, Row, Transaction, Value
 from holdfast.engines.migrations import Migration, apply_migrations
-from holdfast.engines.sqlite.connection import ChangeCounter, connect, run_work
+from holdfast.engines.sqlite.connection import ChangeCounter, checkpoint, connect, identify, require_log, run_work
 from holdfast.engines.sqlite.errors import translate
 from holdfast.engines.sqlite.writer import Writer
 
@@ -37,7 +37,9 @@ class SqliteDatabase:
         self._process = os.getpid()
         self._idle: deque[apsw.Connection] = deque()
         self._is_open = True
+        require_log(self.path)
         self._writer = Writer(self.path, timeout)
+        self._file = identify(self.path)
 
     def read(self, work: Callable[[Transaction], Result]) -> Result:
         self._require_usable()
@@ -72,7 +74,10 @@ class SqliteDatabase:
 
     def migrate(self, subsystem: str, migrations: Sequence[Migration]) -> list[Migration]:
         now = self._clock.wall()
-        return self.write(lambda transaction: apply_migrations(transaction, subsystem, migrations, now))
+        applied = self.write(lambda transaction: apply_migrations(transaction, subsystem, migrations, now))
+        if applied:
+            checkpoint(self.path, self._timeout)  # without its log, the file must not look like a new one
+        return applied
 
     def check(self) -> None:
         findings = [row[0] for row in self.read(lambda transaction: transaction.execute("pragma integrity_check(10)"))]
@@ -133,6 +138,11 @@ class SqliteDatabase:
             raise EngineError(f"{self.path} was opened before a fork: open it again in the new process")
         if not self._is_open:
             raise EngineError(f"{self.path} is closed: open it again before using it")
+        if identify(self.path) != self._file:
+            raise EngineError(
+                f"{self.path} was deleted or replaced while this process uses it: nothing more is read or written; "
+                "restore it from a backup if necessary, then restart this process"
+            )
 
 
 _PAGES_PER_STEP = 1024

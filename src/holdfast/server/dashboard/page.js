@@ -4,6 +4,7 @@
 const SHOWN_SECONDS = 60;
 const SLOWEST_SECONDS = 1;
 const MAX_PAUSE_MS = 5000;
+const PROBLEMS_EVERY_MS = 10_000;
 
 const state = {
   workloads: [], out: new Map(), verdicts: new Map(), traffic: [], story: [], binSeconds: 10, isOperator: false,
@@ -351,7 +352,7 @@ async function listen(onLive) {
     for (const block of blocks) {
       const fields = Object.fromEntries(block.split("\n").map((row) => row.split(/: (.*)/s).slice(0, 2)));
       if (fields.event === "hello") {
-        await loadOverview();
+        await Promise.all([loadOverview(), showProblems()]);
         onLive();
         showConnection("live");
       } else if (fields.event in handlers) {
@@ -359,6 +360,21 @@ async function listen(onLive) {
       }
     }
   }
+}
+
+// Parts of the server that do not work. A failed check says why the whole server is not ready.
+async function showProblems() {
+  let problems = [];
+  try {
+    const answer = await (await fetch("/ready")).json();
+    problems = Object.entries(answer.problems ?? (answer.detail ? { server: answer.detail } : {}));
+  } catch {
+    // the connection is lost, which is shown already
+  }
+  element("problems").replaceChildren(
+    ...problems.map(([part, reason]) => Object.assign(document.createElement("li"), { textContent: `${part}: ${reason}` })),
+  );
+  element("problems").hidden = problems.length === 0;
 }
 
 function showConnection(status) {
@@ -389,4 +405,5 @@ async function follow() {
   }
 }
 
+setInterval(showProblems, PROBLEMS_EVERY_MS);
 follow();

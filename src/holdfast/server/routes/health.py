@@ -1,16 +1,18 @@
 """Health and readiness checks for balancers and orchestrators. They need no credential."""
 
 import asyncio
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
 
 from litestar import get, head
 from msgspec import Struct
 
-from holdfast._errors import EngineUnavailable
+from holdfast._errors import EngineError, EngineUnavailable
 from holdfast.engines import Database
+from holdfast.queue.backends.sql import schema as queue_schema
 from holdfast.server.problems import describe_errors
-from holdfast.server.state import ServerState
+from holdfast.server.state import ServerState, Services
 
 _PROBE_TIMEOUT = 0.9
 """Seconds: less than the shortest default timeout of an orchestrator's probe (Kubernetes: 1 s)."""
@@ -22,10 +24,12 @@ class Health(Struct, frozen=True):
     status: Literal["ok"] = "ok"
 
 
-class Ready(Struct, frozen=True):
+class Ready(Struct, frozen=True, omit_defaults=True):
     """The answer of a server that can process requests."""
 
-    status: Literal["ready"] = "ready"
+    status: Literal["ready", "degraded"]
+    problems: Mapping[str, str] = {}
+    """The parts that do not work, by name: `queues`, or the subsystem of a database. All other parts work."""
 
 
 @head("/health", include_in_schema=False)
@@ -47,34 +51,54 @@ async def health() -> Health:
 
 @get("/ready", responses=describe_errors(503), summary="Can the server process requests?", tags=["health"])
 async def ready(state: ServerState) -> Ready:
-    """Answer 200 while the database answers and the server is not stopping, otherwise 503."""
-    await _require_ready(state)
-    return Ready()
+    """Answer 200 while the database answers and the server is not stopping, otherwise 503.
+
+    If only a part fails, such as the queues, the answer is 200 with status `degraded` and the reason.
+    """
+    problems = await _require_ready(state)
+    return Ready("degraded" if problems else "ready", problems)
 
 
-async def _require_ready(state: ServerState) -> None:
+async def _require_ready(state: ServerState) -> Mapping[str, str]:
     if state.stopping:
         raise EngineUnavailable("the server is stopping: send requests to another server")
     try:
-        await asyncio.wait_for(asyncio.shield(state.database_probe.check()), _PROBE_TIMEOUT)
+        return await asyncio.wait_for(asyncio.shield(state.database_probe.check()), _PROBE_TIMEOUT)
     except TimeoutError as error:
         raise EngineUnavailable(f"the database did not answer within {_PROBE_TIMEOUT:g} s") from error
+    except EngineError as error:
+        raise EngineUnavailable(str(error)) from error  # 503, whatever is wrong, and the answer says it
 
 
 class DatabaseProbe:
     """A probe that queries the database in its own thread. Concurrent callers share a query, and block nothing else."""
 
-    def __init__(self, database: Database) -> None:
-        self._database = database
+    def __init__(self, services: Services) -> None:
+        self._services = services
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-probe")
-        self._running: asyncio.Future[object] | None = None
+        self._running: asyncio.Future[Mapping[str, str]] | None = None
 
-    def check(self) -> "asyncio.Future[object]":
-        """Return the result of the query in progress, or start a new query."""
+    def check(self) -> "asyncio.Future[Mapping[str, str]]":
+        """Return the problems found by the query in progress, or start a new query."""
         if self._running is None or self._running.done():
             self._running = asyncio.get_running_loop().run_in_executor(self._thread, self._query)
         return self._running
 
-    def _query(self) -> object:
-        # This table always exists, and `select 1` would not read the file.
-        return self._database.read(lambda transaction: transaction.execute("select count(*) from holdfast_migrations"))
+    def _query(self) -> Mapping[str, str]:
+        services = self._services
+        _read(services.database)
+        problems: dict[str, str] = {}
+        for name, database in list(services.stores.items()):
+            if name != queue_schema.SUBSYSTEM:  # its problems are those of the queues
+                try:
+                    _read(database)
+                except EngineError as error:
+                    problems[name] = str(error)
+        if services.queues.problem is not None:
+            problems["queues"] = services.queues.problem
+        return problems
+
+
+def _read(database: Database) -> None:
+    # This table always exists, and `select 1` would not read the file.
+    database.read(lambda transaction: transaction.execute("select count(*) from holdfast_migrations"))

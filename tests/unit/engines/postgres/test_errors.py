@@ -44,6 +44,9 @@ def test_an_error_that_the_driver_raises_over_that_of_the_server_counts_as_that_
     over = psycopg.OperationalError("cannot exit pipeline mode while busy")
     over.__context__ = error("57P01")
     assert diagnose(over, PLACE).action is RetryAction.RECONNECT
+    over.__context__ = psycopg.OperationalError("flush request failed")
+    over.__context__.__context__ = error("57P01")
+    assert diagnose(over, PLACE).action is RetryAction.RECONNECT
     over.__context__ = ValueError("something else")
     assert diagnose(over, PLACE).action is RetryAction.NONE
 
@@ -166,16 +169,33 @@ def test_the_first_loss_is_mended_at_once_however_short_the_patience(
     assert next_pause(RetryAction.RECONNECT, 1, elapsed, timeout, chance) == 0.0
 
 
-@given(st.integers(2, 10_000), seconds, seconds, chances)
+@given(st.integers(2, 10_000), seconds, seconds, chances, st.booleans())
 def test_a_server_is_waited_for_until_the_patience_is_over(
-    count: int, elapsed: float, timeout: float, chance: float
+    count: int, elapsed: float, timeout: float, chance: float, is_connected: bool
 ) -> None:
-    pause = next_pause(RetryAction.RECONNECT, count, elapsed, timeout, chance)
+    pause = next_pause(RetryAction.RECONNECT, count, elapsed, timeout, chance, is_connected=is_connected)
     if elapsed >= timeout:
         assert pause is None
     else:
         assert pause is not None
-        assert 0.0 <= pause <= min(2.0, timeout - elapsed)
+        assert min(0.05, timeout - elapsed) <= pause <= min(2.0, timeout - elapsed)
+
+
+@given(st.floats(0.1, 60), st.lists(chances, min_size=1))
+def test_a_server_that_is_away_is_asked_a_few_times_and_last_when_the_patience_is_over(
+    timeout: float, some: list[float]
+) -> None:
+    elapsed, pauses = 0.0, list[float]()
+    while (
+        pause := next_pause(
+            RetryAction.RECONNECT, len(pauses) + 1, elapsed, timeout, some[len(pauses) % len(some)], is_connected=False
+        )
+    ) is not None:
+        pauses.append(pause)
+        elapsed += pause
+    assert elapsed >= timeout
+    assert all(pause >= 0.025 for pause in pauses[:-1])
+    assert len(pauses) <= timeout + 7  # the first pauses are shorter than a second
 
 
 @given(counts, seconds, seconds, chances)
@@ -186,5 +206,10 @@ def test_collisions_are_bounded_by_their_number(count: int, elapsed: float, time
 
 
 def test_pauses_double_up_to_two_seconds() -> None:
-    pauses = [next_pause(RetryAction.RECONNECT, count, 0.0, 60.0, 1.0) for count in range(1, 10)]
-    assert pauses == [0.0, 0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+    pauses = [next_pause(RetryAction.RECONNECT, count, 0.0, 60.0, 1.0) for count in range(1, 9)]
+    assert pauses == [0.0, 0.1, 0.2, 0.4, 0.8, 1.6, 2.0, 2.0]
+
+
+def test_a_server_that_refuses_connections_is_not_asked_again_at_once() -> None:
+    pauses = [next_pause(RetryAction.RECONNECT, count, 0.0, 60.0, 0.0, is_connected=False) for count in range(1, 4)]
+    assert pauses == [0.025, 0.05, 0.1]

@@ -7,7 +7,7 @@ from typing import cast
 
 import psycopg
 import pytest
-from psycopg.pq import TransactionStatus
+from psycopg.pq import PipelineStatus, TransactionStatus
 
 from holdfast.engines.postgres import pool as pool_module
 from holdfast.engines.postgres.connection import PostgresConnection
@@ -24,6 +24,7 @@ class FakeConnection:
         self.number = number
         self.closed = False
         self.transaction_status = TransactionStatus.IDLE
+        self.pipeline_status = PipelineStatus.OFF
         self.pgconn = self
         self._ours, self._theirs = socket.socketpair()
 
@@ -179,6 +180,13 @@ def test_a_connection_in_the_middle_of_something_is_not_kept(
     pool.release(taken)
     assert taken.closed
     assert pool.acquire(0) is not taken
+
+
+def test_a_connection_that_cannot_leave_its_pipeline_is_not_kept(pool: Pool, server: FakeServer) -> None:
+    taken = pool.acquire(0)
+    server.opened[0].pipeline_status = PipelineStatus.ABORTED
+    pool.release(taken)
+    assert taken.closed
 
 
 def test_an_idle_connection_that_the_server_ended_is_replaced(pool: Pool, server: FakeServer) -> None:

@@ -1,6 +1,7 @@
 """A SQLite file as a Database: versions, locks, damage, forks."""
 
 import os
+import shutil
 import subprocess
 import sys
 import textwrap
@@ -21,6 +22,7 @@ from holdfast import (
     EngineMismatch,
     InvalidValue,
 )
+from holdfast.engines import Migration
 from holdfast.engines.sqlite import MINIMUM_VERSION, SqliteDatabase
 from holdfast.engines.sqlite.connection import require_version
 from tests.support.disk import FaultyDisk
@@ -130,6 +132,41 @@ def test_damage_inside_the_file_is_found_by_the_check(tmp_path: Path) -> None:
         file.write(os.urandom(4096))
     with SqliteDatabase(path) as database, pytest.raises(DatabaseCorrupt, match="restore it from a backup"):
         database.check()
+
+
+def test_tables_are_in_the_file_itself_as_soon_as_they_are_made(tmp_path: Path) -> None:
+    steps = [Migration(1, "items", ("create table item (id bigint)",))]
+    with SqliteDatabase(tmp_path / "test.sqlite") as database:
+        database.migrate("items", steps)
+        shutil.copy(tmp_path / "test.sqlite", tmp_path / "copy.sqlite")
+        with SqliteDatabase(tmp_path / "copy.sqlite") as copy:
+            assert copy.migrate("items", steps) == []
+
+
+def test_a_log_that_was_removed_is_missed(tmp_path: Path) -> None:
+    left = tmp_path / "left"
+    left.mkdir()
+    with SqliteDatabase(tmp_path / "test.sqlite") as database:
+        database.write(lambda transaction: transaction.execute("create table item (id bigint)"))
+        for name in ("test.sqlite", "test.sqlite-shm"):  # as after a crash, and without the log
+            shutil.copy(tmp_path / name, left / name)
+    with pytest.raises(DatabaseCorrupt, match=r"test\.sqlite-wal is missing.*Put it back"):
+        SqliteDatabase(left / "test.sqlite")
+    (left / "test.sqlite-shm").unlink()
+    SqliteDatabase(left / "test.sqlite").close()
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_file_deleted_while_in_use_is_neither_read_nor_written(tmp_path: Path, is_replaced: bool) -> None:
+    path = tmp_path / "test.sqlite"
+    with SqliteDatabase(path) as database:
+        database.write(lambda transaction: transaction.execute("create table item (id bigint)"))
+        path.rename(tmp_path / "gone")
+        if is_replaced:
+            path.touch()
+        for run in (database.read, database.write, database.submit):
+            with pytest.raises(EngineError, match="deleted or replaced while this process uses it.*restart"):
+                run(lambda transaction: transaction.execute("select id from item"))
 
 
 def test_a_missing_folder_is_named(tmp_path: Path) -> None:
