@@ -146,6 +146,16 @@ def status_without_body(request: Request[Any, Any, Any]) -> Response[None]:
 @get("/v1/status", responses=describe_errors(401, 403, 503), summary="Which zones are out?", **_READ)
 def snapshot(request: Request[Any, Any, Any]) -> Response[StatusSnapshot]:
     """Return all known statuses, from memory. Needs no credential by default: every host must be able to read it."""
+    return _respond_snapshot(request)
+
+
+@head("/v1/status", include_in_schema=False, **_READ)
+def snapshot_without_body(request: Request[Any, Any, Any]) -> Response[None]:
+    """Answer like `snapshot`, without a body."""
+    return _respond_snapshot(request)
+
+
+def _respond_snapshot(request: Request[Any, Any, Any]) -> Response[Any]:
     services: Services = request.app.state.services
     known = services.status_cache.snapshot()
     # Weak: two responses with the same revision differ in their time.
@@ -153,7 +163,7 @@ def snapshot(request: Request[Any, Any, Any]) -> Response[StatusSnapshot]:
     if known.age is not None:
         headers["Age"] = str(int(known.age))
     if request.headers.get("if-none-match") == headers["ETag"]:
-        return Response(None, status_code=304, headers=headers)  # type: ignore[arg-type]
+        return Response(None, status_code=304, headers=headers)
     return Response(known, headers=headers)
 
 
@@ -203,7 +213,10 @@ async def status_socket(
 
 def build_status_router(*, is_open: bool) -> Router:
     """Return the routes that hosts read; they need no credential unless the settings demand one."""
-    handlers = [zone_status, workload_status, status_without_body, snapshot, status_events, status_socket]
+    handlers = [
+        *(zone_status, workload_status, status_without_body),
+        *(snapshot, snapshot_without_body, status_events, status_socket),
+    ]
     return Router("/", route_handlers=handlers, **({} if is_open else build_guard_options(Role.VIEWER)))
 
 
