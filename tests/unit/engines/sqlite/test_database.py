@@ -165,7 +165,7 @@ def test_a_file_deleted_while_in_use_is_neither_read_nor_written(tmp_path: Path,
         if is_replaced:
             path.touch()
         for run in (database.read, database.write, database.submit):
-            with pytest.raises(EngineError, match="deleted or replaced while this process uses it.*restart"):
+            with pytest.raises(EngineError, match=r"deleted or replaced while this process uses it.*restart"):
                 run(lambda transaction: transaction.execute("select id from item"))
 
 
