@@ -116,6 +116,8 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """No well-known service uses this port; 0 means any free port."""
     allow_anonymous: bool = False
     """Require no credentials. For a developer's machine: allowed on loopback only."""
+    max_connections: Annotated[int, Meta(ge=20, le=1_000_000)] = 20_000
+    """Twice the number of streams that `benchmarks/status.py` measures. The limit of open files may allow fewer."""
     shutdown_timeout: Seconds = 2.0
     """Orchestrators wait 10 to 30 s before they kill a process; 2 s leave room for a slow machine."""
 

@@ -3,6 +3,7 @@
 import logging
 import secrets
 import time
+from contextlib import suppress
 from typing import Any
 
 from litestar.types import ASGIApp, Message, Receive, Send
@@ -13,8 +14,15 @@ from holdfast.server.credentials import mask_tokens
 logger = logging.getLogger("holdfast.access")
 
 _TRACE_KEY = "holdfast_trace"
-_QUIET_PATHS = ("/health", "/ready", "/status/", "/metrics")
-"""Paths that balancers, hosts and scrapers request all the time."""
+
+
+class _ClientDisconnected(BaseException):
+    """Ends a request whose client disconnected before its body was complete. Not an error, so no handler sees it."""
+
+
+def is_polled(path: str) -> bool:
+    """Return whether balancers, hosts and scrapers request this path all the time."""
+    return path.startswith(("/health", "/ready", "/status/", "/metrics")) or path == "/v1/status"
 
 
 def get_trace_id(scope: Any) -> str:
@@ -34,30 +42,41 @@ def log_access(app: ASGIApp) -> ASGIApp:
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
-        is_quiet = scope["path"].startswith(_QUIET_PATHS) or scope["path"] == "/v1/status"
+        is_quiet = is_polled(scope["path"])
         if is_quiet and not logger.isEnabledFor(logging.DEBUG):
             await app(scope, receive, send)
             return
         start = time.monotonic()
         trace = get_trace_id(scope)
-        status = 500
+        status: int | None = 500
+        needs_client = True  # until the body is complete, or an answer has begun
 
-        async def watched(message: Message) -> None:
-            nonlocal status
+        async def watched_send(message: Message) -> None:
+            nonlocal needs_client, status
             if message["type"] == "http.response.start":
-                status = message["status"]
+                needs_client, status = False, message["status"]
             await send(message)
 
+        async def watched_receive() -> Any:
+            nonlocal needs_client, status
+            message = await receive()
+            if message["type"] == "http.disconnect" and needs_client:
+                status = None
+                raise _ClientDisconnected
+            needs_client = needs_client and bool(message.get("more_body"))
+            return message
+
         try:
-            await app(scope, receive, watched)
+            with suppress(_ClientDisconnected):
+                await app(scope, watched_receive, watched_send)
         finally:
             path = mask_tokens(scope["path"])  # a caller may have sent a token in place of an id
             logger.log(
                 logging.DEBUG if is_quiet else logging.INFO,
-                "%s %s %d",
+                "%s %s %s",
                 scope["method"],
                 path,
-                status,
+                "disconnected" if status is None else status,
                 extra={
                     "trace_id": trace,
                     "http.request.method": scope["method"],

@@ -34,6 +34,22 @@ LISTENERS = Instrument(
     detail=Label("stream"),
     cloudwatch_names={"": ("Listeners",)},
 )
+CONNECTIONS = Instrument(
+    type=InstrumentType.GAUGE,
+    name="holdfast.server.connections",
+    unit="{connection}",
+    description="Open connections.",
+    detail=Label("state"),
+    cloudwatch_names={"": ("Connections",)},
+)
+REFUSED_CONNECTIONS = Instrument(
+    type=InstrumentType.COUNTER,
+    name="holdfast.server.refused_connections",
+    unit="{connection}",
+    description="Connections closed before a route got the request.",
+    detail=Label("reason"),
+    cloudwatch_names={"": ("RefusedConnections",)},
+)
 QUEUES_READABLE = Instrument(
     type=InstrumentType.GAUGE,
     name="holdfast.server.queues_readable",
@@ -60,6 +76,24 @@ class ReceivedLines(msgspec.Struct, frozen=True, gc=False):
     refused: int
 
 
+class RefusedConnection(msgspec.Struct, frozen=True, gc=False):
+    """A connection that was closed before a route got the request."""
+
+    reason: str
+
+
+class OpenConnections(Protocol):
+    """The open connections of a server."""
+
+    @property
+    def open_count(self) -> int:
+        """The number of open connections."""
+
+    @property
+    def busy_count(self) -> int:
+        """The number of connections with a request in progress."""
+
+
 class Stream(Protocol):
     """A stream that pushes events to clients."""
 
@@ -68,10 +102,10 @@ class Stream(Protocol):
         """The number of connected clients."""
 
 
-class ServerMetrics(MetricsSink[AnsweredRequest | ReceivedLines]):
-    """A sink that measures requests, telemetry and streams of the server."""
+class ServerMetrics(MetricsSink[AnsweredRequest | ReceivedLines | RefusedConnection]):
+    """A sink that measures requests, telemetry, streams and connections of the server."""
 
-    instruments = (REQUESTS, TELEMETRY_LINES)
+    instruments = (REQUESTS, TELEMETRY_LINES, REFUSED_CONNECTIONS)
 
     def __init__(self, *exporters: Exporter, streams: Mapping[str, Stream]) -> None:
         super().__init__(*exporters)
@@ -83,9 +117,21 @@ class ServerMetrics(MetricsSink[AnsweredRequest | ReceivedLines]):
                 ],
             )
 
-    def measure(self, event: AnsweredRequest | ReceivedLines) -> Sequence[Measurement]:
+    def observe_connections(self, connections: OpenConnections) -> None:
+        """Measure the connections of the server whenever its metrics are exported."""
+
+        def read() -> Sequence[Measurement]:
+            found = {"busy": connections.busy_count, "waiting": connections.open_count - connections.busy_count}
+            return [Measurement(Series(CONNECTIONS, (), state), count) for state, count in found.items()]
+
+        for exporter in self.exporters:
+            exporter.observe((CONNECTIONS,), read)
+
+    def measure(self, event: AnsweredRequest | ReceivedLines | RefusedConnection) -> Sequence[Measurement]:
         if isinstance(event, AnsweredRequest):
             method = event.method if event.method in METHODS else OTHER
             return (Measurement(Series(REQUESTS, (method, event.route or OTHER), str(event.status)), 1),)
+        if isinstance(event, RefusedConnection):
+            return (Measurement(Series(REFUSED_CONNECTIONS, (), event.reason), 1),)
         found = {"accepted": event.accepted, "refused": event.refused}
         return [Measurement(Series(TELEMETRY_LINES, (), result), count) for result, count in found.items() if count]

@@ -6,6 +6,7 @@ import os
 import resource
 import signal
 import socket
+import sys
 import threading
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -36,6 +37,8 @@ from holdfast.server import status_log
 from holdfast.server.access import log_access
 from holdfast.server.app import create_app
 from holdfast.server.credentials import SUBSYSTEM, CredentialStore
+from holdfast.server.metrics import ServerMetrics
+from holdfast.server.protocol import Connections, HttpProtocol
 from holdfast.server.push import EventHub
 from holdfast.server.queues import Queues
 from holdfast.server.state import Services
@@ -51,6 +54,10 @@ logger = logging.getLogger("holdfast.server")
 
 BACKLOG = 4096
 """Connections that may wait to be accepted: Linux's default maximum, for thousands that reconnect at the same time."""
+OWN_FILES = 256
+"""Open files of the server itself: at most 40 threads read a SQLite database at a time, with three files each."""
+MIN_CONNECTIONS = 20
+"""Allowed even if the limit of open files is so low that the server may fail to open its own files."""
 _DEAD_PEER_SECONDS = 30
 """A peer that acknowledges nothing for this long counts as disconnected."""
 # Connections inherit these options from their listener. Linux and macOS do not have the same ones.
@@ -83,7 +90,7 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
     exit_timer.daemon = True
     with ExitStack() as stack:
         stack.callback(exit_timer.cancel)
-        _raise_file_limit()
+        file_limit = _raise_file_limit()
         stack.enter_context(lock_data_directory(settings))
         databases = stack.enter_context(Databases(settings))
         credentials = CredentialStore(databases.database(SUBSYSTEM), SystemClock())
@@ -125,9 +132,11 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
                 announce_errors.append(error)
                 server.should_exit = True
 
+        connections = _create_connections(get_max_connections(settings, file_limit), app.state.server_metrics)
         server = _Server(
             uvicorn.Config(
                 log_access(app),
+                http=HttpProtocol,
                 log_config=None,
                 access_log=False,
                 server_header=False,
@@ -138,11 +147,15 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
                 backlog=BACKLOG,
                 timeout_graceful_shutdown=max(0.1, settings.server.shutdown_timeout - _CLOSE_RESERVE),  # type: ignore[arg-type]
             ),
+            connections,
             on_started=started,
             on_stopping=stopping,
             on_shutdown=exit_timer.start,
         )
-        logger.info("starting", extra={"address": address, "version": holdfast.__version__})
+        logger.info(
+            "starting",
+            extra={"address": address, "version": holdfast.__version__, "max_connections": connections.max_connections},
+        )
         server.run(sockets=[listener])
         if announce_errors:
             raise EngineUnavailable(
@@ -222,6 +235,12 @@ class _HubEvents:
         self._hub.publish_threadsafe(name, msgspec.json.encode(event))
 
 
+def _create_connections(max_connections: int, metrics: ServerMetrics) -> Connections:
+    connections = Connections(max_connections, metrics.emit, SystemClock())
+    metrics.observe_connections(connections)
+    return connections
+
+
 def _create_queues(settings: Settings, databases: Databases) -> Queues:
     """Return the queues. Their store is imported and opened on first use."""
 
@@ -264,11 +283,19 @@ def bind(settings: ServerSettings) -> socket.socket:
     return listener
 
 
-def _raise_file_limit() -> None:
-    """Raise the limit of open files to the maximum: the usual limit is 1024, and every host keeps a stream open."""
+def _raise_file_limit() -> int:
+    """Raise the limit of open files to the maximum, and return it: the usual limit is 1024, less than the streams."""
     _, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
     with suppress(ValueError, OSError):  # the server can start without it
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard_limit, hard_limit))
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return sys.maxsize if limit == resource.RLIM_INFINITY else limit
+
+
+def get_max_connections(settings: Settings, file_limit: int) -> int:
+    """Return the maximum number of connections: by the settings, or fewer if the limit of open files is lower."""
+    available = file_limit - OWN_FILES - settings.database.max_connections
+    return max(MIN_CONNECTIONS, min(settings.server.max_connections, available))
 
 
 def _force_exit() -> None:
@@ -283,11 +310,13 @@ class _Server(uvicorn.Server):
     def __init__(
         self,
         config: uvicorn.Config,
+        connections: Connections,
         on_started: Callable[[], None],
         on_stopping: Callable[[], None],
         on_shutdown: Callable[[], None],
     ) -> None:
         super().__init__(config)
+        self.server_state = connections
         self._on_started = on_started
         self._on_stopping = on_stopping  # runs in a signal handler, so it must not take a lock
         self._on_shutdown = on_shutdown

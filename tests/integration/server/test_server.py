@@ -116,6 +116,16 @@ class TestAnswers:
             response = client.head(path)
         assert (response.status_code, response.content) == (200, b"")
 
+    @pytest.mark.parametrize("path", ["/", "/page.css", "/v1/status"])
+    def test_a_head_request_is_answered_like_get_without_the_body(self, server: HoldfastServer, path: str) -> None:
+        with server.client() as client:
+            head, full = client.head(path), client.get(path)
+        assert (head.status_code, head.content) == (200, b"")
+        varying = {"date", "age", "content-length", "holdfast-time"}
+        assert {*head.headers.items()} - {*full.headers.items()} <= {(name, head.headers.get(name)) for name in varying}
+        assert head.headers.keys() == full.headers.keys()
+        assert path == "/v1/status" or head.headers["content-length"] == str(len(full.content))
+
     def test_health_needs_no_credential(self, server: HoldfastServer) -> None:
         with server.client() as client:
             assert client.get("/health").json() == {"status": "ok"}
@@ -366,6 +376,54 @@ class TestLogs:
         for token in (server.token, *tokens.values()):
             assert token is not None
             assert token.split("_")[2] not in log
+
+
+class TestLimits:
+    def test_a_client_that_disconnects_in_its_request_is_no_error_of_the_server(self, server: HoldfastServer) -> None:
+        trace = "d" * 32
+        with closing(server.connect()) as client:
+            head = request(
+                server, "POST", "/v1/telemetry", "Content-Length: 100", f"traceparent: 00-{trace}-{'d' * 16}-01"
+            )
+            client.sendall(head + b'{"ro')
+        entry = server.entry(trace_id=trace)
+        assert entry["message"] == "POST /v1/telemetry disconnected"
+        assert entry["http.response.status_code"] is None
+        assert {each["level"] for each in server.entries() if each.get("trace_id") == trace} == {"info"}
+
+    @pytest.mark.parametrize(
+        ("more", "status", "reason"),
+        [("Host: evil.test", 400, "malformed"), ("a: " + "b" * 40_000, 431, "head_too_large")],
+    )
+    def test_a_head_that_no_client_should_send_is_refused(
+        self, server: HoldfastServer, more: str, status: int, reason: str
+    ) -> None:
+        with closing(server.connect()) as client:
+            client.sendall(request(server, "GET", "/v1/whoami", more))
+            answer = received(client)
+        assert answer.startswith(f"HTTP/1.1 {status} {http.HTTPStatus(status).phrase}\r\n".encode())
+        assert server.entry(reason=reason)["message"].startswith("connection closed: ")
+
+    def test_idle_connections_and_streams_leave_room_for_health_and_status_reads(self, tmp_path: Path) -> None:
+        settings = "[server]\nmax_connections = 40\n"
+        with HoldfastServer.start(tmp_path, settings=settings) as server, ExitStack() as opened:
+            assert server.entry(message="starting")["max_connections"] == 40
+            stream = request(server, "GET", "/v1/status/events")
+            streams = [opened.enter_context(closing(server.connect())) for _ in range(38)]
+            for connection in streams:
+                connection.sendall(stream)
+                assert b"event: snapshot" in received(connection, lambda data: b"snapshot" in data)
+            idle = [opened.enter_context(closing(server.connect())) for _ in range(100)]
+            with server.client() as client:
+                for path in ("/health", "/status/use1-az1", "/v1/status"):
+                    assert client.get(path).status_code == 200
+                refused = client.get("/v1/whoami")
+                assert (refused.status_code, refused.headers["retry-after"]) == (503, "1")
+            assert received(idle[0]) == b""
+            with server.operator() as operator:
+                metrics = operator.get("/metrics").text
+            assert 'holdfast_server_connections{state="busy"} 39\n' in metrics
+            assert 'holdfast_server_refused_connections_total{reason="connection_limit"}' in metrics
 
 
 class TestStarting:

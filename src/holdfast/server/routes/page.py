@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import Any
 
-from litestar import Request, Response, get
+from litestar import Request, Response, get, head
 from msgspec import Struct
 
 from holdfast._types import ZoneStatus
@@ -49,6 +49,16 @@ class Overview(Struct, frozen=True):
 @get(list(_FILES), include_in_schema=False, sync_to_thread=False)
 def page(request: Request[Any, Any, Any]) -> Response[bytes]:
     """Return one of the three files of the page."""
+    return _respond_file(request)
+
+
+@head(list(_FILES), include_in_schema=False, sync_to_thread=False)
+def page_without_body(request: Request[Any, Any, Any]) -> Response[None]:
+    """Answer like `page`, without a body."""
+    return _respond_file(request)
+
+
+def _respond_file(request: Request[Any, Any, Any]) -> Response[Any]:
     name, kind = _FILES[request.scope["path"]]
     content = files("holdfast.server.dashboard").joinpath(name).read_bytes()
     return Response(content, media_type=kind, headers=_HEADERS)

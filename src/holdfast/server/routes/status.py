@@ -151,6 +151,18 @@ def snapshot(
 
     A reader can name its own `workload`: a header then says if the server does not know it.
     """
+    return _respond_snapshot(request, workload)
+
+
+@head("/v1/status", include_in_schema=False, **_READ)
+def snapshot_without_body(
+    request: Request[Any, Any, Any], workload: Annotated[str | None, QueryParameter()] = None
+) -> Response[None]:
+    """Answer like `snapshot`, without a body."""
+    return _respond_snapshot(request, workload)
+
+
+def _respond_snapshot(request: Request[Any, Any, Any], workload: str | None) -> Response[Any]:
     services: Services = request.app.state.services
     known = services.status_cache.snapshot()
     # Weak: two responses with the same revision differ in their time.
@@ -160,7 +172,7 @@ def snapshot(
     if workload is not None and services.workloads and workload not in {each.name for each in services.workloads}:
         headers[WORKLOAD_HEADER] = "unknown"
     if request.headers.get("if-none-match") == headers["ETag"]:
-        return Response(None, status_code=304, headers=headers)  # type: ignore[arg-type]
+        return Response(None, status_code=304, headers=headers)
     return Response(known, headers=headers)
 
 
@@ -210,7 +222,10 @@ async def status_socket(
 
 def build_status_router(*, is_open: bool) -> Router:
     """Return the routes that hosts read; the guard admits viewers and trackers, unless everybody may read them."""
-    handlers = [zone_status, workload_status, status_without_body, snapshot, status_events, status_socket]
+    handlers = [
+        *(zone_status, workload_status, status_without_body),
+        *(snapshot, snapshot_without_body, status_events, status_socket),
+    ]
     return Router("/", route_handlers=handlers, **({} if is_open else build_guard_options(Role.VIEWER, Role.TRACKER)))
 
 

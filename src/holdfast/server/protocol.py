@@ -1,0 +1,298 @@
+"""Limit what a client may send, and how long it may take, before its request is complete; and limit connections.
+
+uvicorn itself has no such limits. All of them apply before a credential is checked.
+"""
+
+import asyncio
+import http
+import json
+import logging
+from asyncio import TimerHandle
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import httptools
+from uvicorn.config import Config
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.server import ServerState
+
+from holdfast._clock import Clock
+from holdfast._log_limiter import LogLimiter
+from holdfast.server.access import is_polled
+from holdfast.server.metrics import RefusedConnection
+from holdfast.server.problems import CONTENT_TYPE
+
+logger = logging.getLogger("holdfast.server")
+
+MAX_HEAD_BYTES = 32_768
+"""Maximum size of a request line with its headers: as nginx by default, and far above any valid request."""
+MAX_LINE_BYTES = 8000
+"""Maximum size of a path or a header: less than the 8192 bytes that the WebSocket library accepts."""
+MAX_HEADERS = 100
+"""Maximum number of headers of a request: as Apache by default."""
+MAX_PIPELINED_REQUESTS = 16
+"""Maximum number of requests that one connection may send before the first is answered; few clients send two."""
+HEAD_SECONDS = 10.0
+"""Time for a request line with its headers. Also closes connections that browsers open and do not use."""
+BODY_SECONDS = 30.0
+"""Time for a body: 1 MiB at 35 KB/s."""
+RESERVED_SHARE = 20
+"""One connection of this many is kept for requests that balancers, hosts and scrapers repeat."""
+_LOG_SECONDS = 10.0
+"""Between two log records about the same kind of refusal."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Refusal:
+    """A reason to close a connection, and the answer to a request that has none yet."""
+
+    reason: str
+    """The label of the metric."""
+    status: http.HTTPStatus
+    detail: str
+    level: int = logging.INFO
+
+
+_MALFORMED = _Refusal("malformed", http.HTTPStatus.BAD_REQUEST, "the request is not valid HTTP/1.1")
+_DUPLICATE_HOST = _Refusal(
+    "malformed", http.HTTPStatus.BAD_REQUEST, "the request has more than one Host header: send exactly one"
+)
+_TOO_LARGE = _Refusal(
+    "head_too_large",
+    http.HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+    f"the request line and the headers are too large: send at most {MAX_HEADERS} headers, "
+    f"{MAX_LINE_BYTES} bytes in each, and {MAX_HEAD_BYTES} bytes in all",
+)
+_PIPELINED = _Refusal(
+    "pipelined", http.HTTPStatus.TOO_MANY_REQUESTS, "too many requests on one connection: wait for the answers"
+)
+_SLOW_HEAD = _Refusal(
+    "head_timeout", http.HTTPStatus.REQUEST_TIMEOUT, "the request line and the headers did not arrive in time"
+)
+_SLOW_BODY = _Refusal("body_timeout", http.HTTPStatus.REQUEST_TIMEOUT, "the body did not arrive in time")
+_TOO_MANY = _Refusal(
+    "connection_limit",
+    http.HTTPStatus.SERVICE_UNAVAILABLE,
+    "too many connections (server.max_connections): only health, metrics and statuses are answered",
+    logging.WARNING,
+)
+
+
+class Connections(ServerState):
+    """The open connections of a server, and their limits. Not thread-safe: belongs to one event loop."""
+
+    def __init__(
+        self,
+        max_connections: int,
+        on_refused: Callable[[RefusedConnection], None],
+        clock: Clock,
+        *,
+        head_seconds: float = HEAD_SECONDS,
+        body_seconds: float = BODY_SECONDS,
+    ) -> None:
+        super().__init__()
+        self.max_connections = max_connections
+        self.head_seconds = head_seconds
+        self.body_seconds = body_seconds
+        self.waiting: dict[HttpProtocol, None] = {}
+        """Connections without a request in progress; the one that has waited longest is first."""
+        self._on_refused = on_refused
+        self._clock = clock
+        self._log_limiter = LogLimiter(1, _LOG_SECONDS)
+
+    @property
+    def open_count(self) -> int:
+        return len(self.connections)
+
+    @property
+    def busy_count(self) -> int:
+        return len(self.connections) - len(self.waiting)
+
+    @property
+    def is_reserve_in_use(self) -> bool:
+        """Whether requests in progress use all connections but those kept for health, metrics and statuses."""
+        return self.busy_count > self.max_connections - max(1, self.max_connections // RESERVED_SHARE)
+
+    def make_room(self) -> None:
+        """Close the connection that has waited longest for a request if there are too many connections."""
+        if len(self.connections) > self.max_connections and self.waiting:
+            protocol = next(iter(self.waiting))
+            self.remove(protocol)
+            self.report(_TOO_MANY, protocol.client)
+            protocol.transport.abort()
+
+    def remove(self, protocol: "HttpProtocol") -> None:
+        """Forget a connection. May be repeated."""
+        self.connections.discard(protocol)
+        self.waiting.pop(protocol, None)
+
+    def report(self, refusal: _Refusal, client: tuple[str, int] | None) -> None:
+        """Count a refused connection, and log it unless one of its kind was logged just now."""
+        self._on_refused(RefusedConnection(refusal.reason))
+        suppressed = self._log_limiter.admit(refusal.reason, self._clock.monotonic())
+        if suppressed is not None:
+            logger.log(
+                refusal.level,
+                "connection closed: %s",
+                refusal.detail,
+                extra={
+                    "reason": refusal.reason,
+                    "client.address": client[0] if client else None,
+                    "connections": self.open_count,
+                    "suppressed": suppressed,
+                },
+            )
+
+
+class HttpProtocol(HttpToolsProtocol):
+    """The connection of one client."""
+
+    server_state: Connections
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: Connections,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self._deadline: TimerHandle | None = None
+        self._refusal: _Refusal | None = None
+        self._is_in_head = True  # until all headers are received, and again after the body
+        self._unparsed_bytes = 0  # received since the last head, part of a body, or end of a request
+        self._head_bytes = 0
+        self._header_count = 0
+
+    @property
+    def _is_busy(self) -> bool:
+        return bool(self.cycle) and not self.cycle.response_complete  # there is no cycle before the first request
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.server_state.waiting[self] = None
+        self._set_deadline(self.server_state.head_seconds, _SLOW_HEAD)
+        self.server_state.make_room()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._clear_deadline()
+        self.server_state.remove(self)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self.transport.is_closing():
+            return
+        self._unset_keepalive_if_required()
+        self._unparsed_bytes += len(data)
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            if self._should_upgrade():  # any other upgrade is ignored, and the request answered
+                self.handle_websocket_upgrade()
+            return
+        except httptools.HttpParserError:
+            self._refuse(self._refusal or _MALFORMED)
+            return
+        if self._unparsed_bytes > MAX_HEAD_BYTES:
+            self._refuse(_TOO_LARGE)
+        elif self._deadline is None and not self._is_in_head:
+            self._set_deadline(self.server_state.body_seconds, _SLOW_BODY)
+        elif self._deadline is None and not self._is_busy and self._unparsed_bytes:
+            self._set_deadline(self.server_state.head_seconds, _SLOW_HEAD)
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._head_bytes = self._header_count = 0
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        self._count_head(len(self.url), len(url))
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._header_count += 1
+        self._count_head(len(name) + len(value), len(name) + len(value))
+        if self._is_in_head:  # what follows the body is no header that a route expects
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        self.server_state.waiting.pop(self, None)
+        if [name for name, _ in self.headers].count(b"host") > 1:
+            self._stop_parsing(_DUPLICATE_HOST)
+        if len(self.pipeline) >= MAX_PIPELINED_REQUESTS:
+            self._stop_parsing(_PIPELINED)
+        if self.server_state.is_reserve_in_use and not self._is_polled():
+            self._stop_parsing(_TOO_MANY)
+        self._is_in_head = False
+        self._unparsed_bytes = 0
+        self._clear_deadline()
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._unparsed_bytes = 0
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._is_in_head = True
+        self._unparsed_bytes = 0
+        self._clear_deadline()
+        super().on_message_complete()
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if not self._is_busy and self in self.connections:
+            self.server_state.waiting[self] = None
+
+    def _is_polled(self) -> bool:
+        path = self.url.partition(b"?")[0].decode("latin-1")
+        return is_polled(path) and self.parser.get_method() in (b"GET", b"HEAD")
+
+    def _count_head(self, line_bytes: int, new_bytes: int) -> None:
+        self._head_bytes += new_bytes
+        if line_bytes > MAX_LINE_BYTES or self._head_bytes > MAX_HEAD_BYTES or self._header_count > MAX_HEADERS:
+            self._stop_parsing(_TOO_LARGE)
+
+    def _stop_parsing(self, refusal: _Refusal) -> None:
+        """End a callback of the parser, which then raises HttpParserError."""
+        self._refusal = refusal
+        raise ValueError(refusal.detail)
+
+    def _refuse(self, refusal: _Refusal) -> None:
+        """Close the connection, with an answer to the incomplete request if no other answer is in progress."""
+        self.server_state.report(refusal, self.client)
+        if self._is_in_head:
+            can_answer = self._unparsed_bytes > 0 and not self._is_busy
+        else:
+            can_answer = not self.cycle.response_started and not self.pipeline
+        if can_answer:
+            self.transport.write(_encode_response(refusal, self.server_state.default_headers))
+        if self._is_busy:
+            self.cycle.disconnected = True  # the route must not answer, too
+            self.cycle.message_event.set()
+        if can_answer or not self._is_busy:
+            self.transport.close()
+        else:
+            self.transport.abort()  # it would not be closed before the client has read all of an earlier answer
+
+    def _set_deadline(self, seconds: float, refusal: _Refusal) -> None:
+        self._deadline = self.loop.call_later(seconds, self._refuse, refusal)
+
+    def _clear_deadline(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+def _encode_response(refusal: _Refusal, default_headers: list[tuple[bytes, bytes]]) -> bytes:
+    status = refusal.status
+    problem = {"type": "about:blank", "title": status.phrase, "status": status.value, "detail": refusal.detail}
+    body = json.dumps(problem, separators=(",", ":")).encode()
+    headers = [
+        *default_headers,
+        (b"content-type", CONTENT_TYPE.encode()),
+        (b"content-length", b"%d" % len(body)),
+        (b"connection", b"close"),
+    ]
+    if status is http.HTTPStatus.SERVICE_UNAVAILABLE:
+        headers.append((b"retry-after", b"1"))
+    return b"".join([STATUS_LINE[status], *(b"%b: %b\r\n" % header for header in headers), b"\r\n", body])
