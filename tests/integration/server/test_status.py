@@ -115,16 +115,17 @@ class TestAsking:
             "a//b",
             "'%3B%20drop%20table%20x%3B--",
             "%22%7D%0d%0aX-Odd:%201",
+            "x" * 7_000,
+            "z/" + "x" * 7_000,
             "x" * 50_000,
-            "z/" + "x" * 50_000,
         ],
-        ids=lambda path: path[:24],
+        ids=lambda path: f"{path[:24]}{len(path) if len(path) > 24 else ''}",
     )
     def test_an_odd_path_is_never_taken_for_a_zone_that_is_out(self, server: HoldfastServer, path: str) -> None:
         with closing(server.connect()) as connection:
             connection.sendall(f"GET /status/{path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
             head, _, body = everything(connection).partition(b"\r\n\r\n")
-        assert int(head.split()[1]) in {200, 404}
+        assert int(head.split()[1]) in ({200, 404} if len(path) < 8_000 else {431})
         assert b"X-Odd" not in head
         assert json.loads(body).get("state", "in") == "in"
 

@@ -125,6 +125,7 @@ class TestWhatOverrides:
             "server.host": "x",
             "server.port": "1",
             "server.allow_anonymous": "false",  # true would contradict status.allow_anonymous_reads
+            "server.max_connections": "100",
             "server.shutdown_timeout": "1.5",
             "log.level": "error",
             "log.format": "text",
@@ -347,7 +348,12 @@ class TestWhatIsWrong:
                     "status, telemetry, workload"
                 ),
             ),
-            ("[server.tls]\nfile = 'x'", 1, "server.tls", "known here: allow_anonymous, host, port, shutdown_timeout"),
+            (
+                "[server.tls]\nfile = 'x'",
+                1,
+                "server.tls",
+                "known here: allow_anonymous, host, max_connections, port, shutdown_timeout",
+            ),
             ("log.colour = 1", 1, "log.colour", "known here: format, level"),
         ],
     )

@@ -162,6 +162,42 @@ def test_a_request_that_dies_without_an_answer_is_logged_as_500(logged: pytest.L
     assert vars(record)["client.address"] is None
 
 
+class Reader:
+    """Reads a body, before it answers or afterwards."""
+
+    def __init__(self, *, answers_first: bool) -> None:
+        self.answers_first = answers_first
+        self.last: Any = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if self.answers_first:
+            await send({"type": "http.response.start", "status": 200, "headers": []})
+        while self.last is None or self.last.get("more_body"):
+            self.last = await receive()
+        if self.last["type"] == "http.disconnect" and not self.answers_first:
+            raise ValueError("as Litestar does")
+
+
+@pytest.mark.parametrize("answers_first", [False, True])
+def test_a_client_that_disconnects_before_its_request_is_complete_is_no_failure(
+    logged: pytest.LogCaptureFixture, answers_first: bool
+) -> None:
+    messages = iter([{"type": "http.request", "body": b"a", "more_body": True}, {"type": "http.disconnect"}])
+
+    async def receive() -> Any:
+        return next(messages)
+
+    async def send(message: Any) -> None:
+        pass
+
+    reader = Reader(answers_first=answers_first)
+    asyncio.run(log_access(reader)(scope_with(), receive, send))  # type: ignore[arg-type]
+    (record,) = logged.records
+    assert record.getMessage() == ("GET /v1/x 200" if answers_first else "GET /v1/x disconnected")
+    assert vars(record)["http.response.status_code"] == (200 if answers_first else None)
+    assert reader.last["type"] == ("http.disconnect" if answers_first else "http.request")
+
+
 def test_what_is_no_request_is_passed_on_and_not_logged(logged: pytest.LogCaptureFixture) -> None:
     app = App(None)
     request(app, {"type": "lifespan"})

@@ -15,7 +15,8 @@ from holdfast.metrics import LogExporter, PrometheusExporter
 from holdfast.queue import Limits, OutgoingMessage
 from holdfast.queue.backend import LeaseRequest, QueueChange, QueueSnapshot
 from holdfast.queue.backends.memory import MemoryBackend
-from holdfast.server.metrics import AnsweredRequest, ReceivedLines, ServerMetrics
+from holdfast.server.metrics import AnsweredRequest, ReceivedLines, RefusedConnection, ServerMetrics
+from holdfast.server.protocol import Connections
 from holdfast.server.queues import SWEEP_EVERY, QueueMonitor, Queues
 from holdfast.server.routes.metrics import CACHE_SECONDS, ScrapeCache
 from holdfast.testing import FakeClock
@@ -137,6 +138,20 @@ def test_lines_of_telemetry_are_counted_by_what_became_of_them() -> None:
     assert 'holdfast_server_telemetry_lines_total{result="accepted"} 5' in lines
     assert 'holdfast_server_telemetry_lines_total{result="refused"} 1' in lines
     assert 'holdfast_server_requests_total{method="other",route="other",status="404"} 1' in lines
+
+
+def test_connections_are_counted_by_their_state_and_refused_ones_by_the_reason() -> None:
+    prometheus = PrometheusExporter()
+    metrics = ServerMetrics(prometheus, streams={})
+    connections = Connections(20, metrics.emit, FakeClock())
+    metrics.observe_connections(connections)
+    for reason in ("malformed", "head_timeout", "malformed"):
+        metrics.emit(RefusedConnection(reason))
+    lines = prometheus.render().splitlines()
+    assert 'holdfast_server_connections{state="busy"} 0' in lines
+    assert 'holdfast_server_connections{state="waiting"} 0' in lines
+    assert 'holdfast_server_refused_connections_total{reason="malformed"} 2' in lines
+    assert 'holdfast_server_refused_connections_total{reason="head_timeout"} 1' in lines
 
 
 @pytest.mark.parametrize(("who", "status"), [(None, 401), ("anna", 403), ("viewer", 200), ("operator", 200)])

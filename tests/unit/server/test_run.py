@@ -2,6 +2,7 @@
 
 import re
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,10 @@ import pytest
 
 from holdfast import EngineUnavailable, NotAllowed
 from holdfast._listen import get_base_url
-from holdfast.config import ServerSettings
+from holdfast.config import ServerSettings, Settings
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.server.credentials import CredentialStore, Role
-from holdfast.server.run import bind, is_loopback, require_credentials
+from holdfast.server.run import bind, get_max_connections, is_loopback, require_credentials
 from holdfast.testing import FakeClock
 
 # Linux has all of them.
@@ -136,3 +137,20 @@ def test_a_connection_whose_other_side_has_vanished_is_found_out() -> None:
         seconds = {name: accepted.getsockopt(socket.IPPROTO_TCP, number) for name, number in KEEPING.items()}
         assert seconds["TCP_KEEPIDLE"] + seconds["TCP_KEEPINTVL"] * seconds["TCP_KEEPCNT"] <= 30
         assert seconds["TCP_USER_TIMEOUT"] == 30_000, "milliseconds, for one that takes nothing of what it was sent"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "file_limit", "expected"),
+    [
+        (20_000, sys.maxsize, 20_000),
+        (20_000, 20_000, 19_734),
+        (1000, 20_000, 1000),
+        (20_000, 1024, 758),
+        (20_000, 256, 20),
+    ],
+)
+def test_the_limit_of_connections_leaves_open_files_to_the_server_itself(
+    wanted: int, file_limit: int, expected: int
+) -> None:
+    settings = Settings(server=ServerSettings(max_connections=wanted))
+    assert get_max_connections(settings, file_limit) == expected
