@@ -1,7 +1,7 @@
 # Every target does its own set-up. A new machine needs python3 (3.11 or newer), make, git and the package registries.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help install demo test proof check format bench soak docs lock clean
+.PHONY: help install demo test proof check format bench soak attack docs lock clean
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
@@ -42,6 +42,9 @@ bench: $(INSTALLED)  ## Run all benchmarks (ARGS=--quick: each under a minute, t
 
 soak: $(INSTALLED)  ## Kill the queue's processes repeatedly, and account for every message (about 10 minutes)
 	@scripts/soak $(ARGS)
+
+attack: $(INSTALLED)  ## Attack a server with odd requests, slow and idle connections and header floods (5 minutes at most)
+	@scripts/attack
 
 docs: $(INSTALLED)  ## Build the documentation as a site in site/
 	@$(BIN)/zensical build --strict
