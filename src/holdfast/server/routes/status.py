@@ -155,9 +155,11 @@ def snapshot(
 
 
 @head("/v1/status", include_in_schema=False, **_READ)
-def snapshot_without_body(request: Request[Any, Any, Any]) -> Response[None]:
+def snapshot_without_body(
+    request: Request[Any, Any, Any], workload: Annotated[str | None, QueryParameter()] = None
+) -> Response[None]:
     """Answer like `snapshot`, without a body."""
-    return _respond_snapshot(request, request.query_params.get("workload"))
+    return _respond_snapshot(request, workload)
 
 
 def _respond_snapshot(request: Request[Any, Any, Any], workload: str | None) -> Response[Any]:
