@@ -169,7 +169,9 @@ class Verdict:
     workload: str
     kind: VerdictKind
     since: float
+    """When the failure began."""
     at: float
+    """End of the latest window for which the verdict holds."""
     zone: Zone | None = None
     resource: str | None = None
     """The failing resource, for verdicts of kind SHARED."""

@@ -85,13 +85,13 @@ _NOT_REFUSED = _Refusal(None, 0.0)
 
 def admit(policy: QueuePolicy, limits: Limits, state: TenantState, wanted: int, now: float) -> Admission:
     """Decide on `wanted` messages of one tenant, and return the decision with the tenant's new state."""
-    backlog_limit, hard = get_max_backlog(policy, limits), limits.bucket("max_rate")
+    waiting_limit, hard = get_max_waiting(policy, limits), limits.bucket("max_rate")
     is_delaying = limits.over_max_rate is OverMaxRate.DELAY
     waiting = state.ready + state.delayed
     kept = wanted
     if hard is not None and not is_delaying:
         kept = min(kept, bucket.count_available(state.max_rate_full_at, now, *hard))
-    kept, pressure_full_at = _take_under_pressure(policy, backlog_limit, state, kept, now)
+    kept, pressure_full_at = _take_under_pressure(policy, waiting_limit, state, kept, now)
 
     delays: list[float] = []
     full_at = state.max_rate_full_at
@@ -113,7 +113,7 @@ def admit(policy: QueuePolicy, limits: Limits, state: TenantState, wanted: int, 
         refused=wanted - kept,
         refusal=refusal.reason,
         retry_after=refusal.retry_after,
-        pressure=compute_pressure(waiting + kept, backlog_limit),
+        pressure=compute_pressure(waiting + kept, waiting_limit),
         state=msgspec.structs.replace(
             state,
             ready=state.ready + undelayed,
@@ -156,21 +156,21 @@ def is_unlimited(limits: Limits) -> bool:
 
 def get_room(policy: QueuePolicy, limits: Limits) -> int:
     """Return how many messages a tenant may have, due or not, without backpressure or spilling for the next one."""
-    backlog_limit = get_max_backlog(policy, limits)
-    pressed = _UNLIMITED if backlog_limit is None else math.ceil(backlog_limit * PRESSURE_STARTS_AT) - 1
+    waiting_limit = get_max_waiting(policy, limits)
+    pressed = _UNLIMITED if waiting_limit is None else math.ceil(waiting_limit * PRESSURE_STARTS_AT) - 1
     return min(pressed, _UNLIMITED if policy.spill_above is None else policy.spill_above - 1)
 
 
 def _take_under_pressure(
-    policy: QueuePolicy, backlog_limit: int | None, state: TenantState, wanted: int, now: float
+    policy: QueuePolicy, waiting_limit: int | None, state: TenantState, wanted: int, now: float
 ) -> tuple[int, float]:
     """Return how many of `wanted` messages backpressure allows, and when its bucket will be full again."""
     waiting, full_at = state.ready + state.delayed, state.pressure_full_at
-    if backlog_limit is None:
+    if waiting_limit is None:
         return wanted, full_at
-    free = max(0, math.ceil(backlog_limit * PRESSURE_STARTS_AT) - waiting)
+    free = max(0, math.ceil(waiting_limit * PRESSURE_STARTS_AT) - waiting)
     for taken in range(min(free, wanted), wanted):
-        steady = compute_allowed_rate(waiting + taken, backlog_limit, policy.backpressure_rate)
+        steady = compute_allowed_rate(waiting + taken, waiting_limit, policy.backpressure_rate)
         assert steady is not None
         if bucket.seconds_until_token(full_at, now, *steady):
             return taken, full_at
@@ -180,17 +180,17 @@ def _take_under_pressure(
 
 def _explain_refusal(policy: QueuePolicy, limits: Limits, state: TenantState, waiting: int, now: float) -> _Refusal:
     """Return the limit that refuses the next message, and for how many seconds. Of two limits, return the longer."""
-    backlog_limit, hard = get_max_backlog(policy, limits), limits.bucket("max_rate")
-    for_backlog = for_rate = 0.0
-    steady = compute_allowed_rate(waiting, backlog_limit, policy.backpressure_rate)
-    if backlog_limit is not None and waiting >= backlog_limit:
-        for_backlog = FULL_WAIT
+    waiting_limit, hard = get_max_waiting(policy, limits), limits.bucket("max_rate")
+    for_waiting = for_rate = 0.0
+    steady = compute_allowed_rate(waiting, waiting_limit, policy.backpressure_rate)
+    if waiting_limit is not None and waiting >= waiting_limit:
+        for_waiting = FULL_WAIT
     elif steady is not None:
-        for_backlog = bucket.seconds_until_token(state.pressure_full_at, now, *steady)
+        for_waiting = bucket.seconds_until_token(state.pressure_full_at, now, *steady)
     if hard is not None and limits.over_max_rate is OverMaxRate.REFUSE:
         for_rate = bucket.seconds_until_token(state.max_rate_full_at, now, *hard)
-    reason = RefusalReason.RATE if for_rate > for_backlog else RefusalReason.MAX_WAITING
-    return _Refusal(reason, max(MIN_WAIT, min(MAX_WAIT, max(for_rate, for_backlog))))
+    reason = RefusalReason.RATE if for_rate > for_waiting else RefusalReason.MAX_WAITING
+    return _Refusal(reason, max(MIN_WAIT, min(MAX_WAIT, max(for_rate, for_waiting))))
 
 
 def _count_live(
@@ -238,20 +238,20 @@ def _get_fresh_bucket(policy: QueuePolicy) -> RateLimit | None:
     return RateLimit(policy.spill_above / policy.fresh_for, policy.spill_above)
 
 
-def get_max_backlog(policy: QueuePolicy, limits: Limits) -> int | None:
+def get_max_waiting(policy: QueuePolicy, limits: Limits) -> int | None:
     """Return how many messages a tenant with these limits may have waiting, or None for any number."""
     return policy.max_waiting if limits.max_waiting is None else limits.max_waiting
 
 
-def compute_pressure(waiting: int, backlog_limit: int | None) -> float:
-    """Return the share of `backlog_limit` in use, 0 to 1."""
-    return 0.0 if backlog_limit is None else min(1.0, waiting / backlog_limit)
+def compute_pressure(waiting: int, waiting_limit: int | None) -> float:
+    """Return the share of `waiting_limit` in use, 0 to 1."""
+    return 0.0 if waiting_limit is None else min(1.0, waiting / waiting_limit)
 
 
-def compute_allowed_rate(waiting: int, backlog_limit: int | None, backpressure_rate: float) -> RateLimit | None:
+def compute_allowed_rate(waiting: int, waiting_limit: int | None, backpressure_rate: float) -> RateLimit | None:
     """Return the rate at which a tenant may send under backpressure, or None for no restriction."""
-    if backlog_limit is None or waiting < backlog_limit * PRESSURE_STARTS_AT:
+    if waiting_limit is None or waiting < waiting_limit * PRESSURE_STARTS_AT:
         return None
-    left = max(0.0, (backlog_limit - waiting) / (backlog_limit * (1 - PRESSURE_STARTS_AT)))
+    left = max(0.0, (waiting_limit - waiting) / (waiting_limit * (1 - PRESSURE_STARTS_AT)))
     rate = backpressure_rate * min(1.0, left)
     return RateLimit(rate, max(1.0, rate * BURST_SECONDS))

@@ -11,7 +11,7 @@ from holdfast._errors import Conflict
 from holdfast._names import check_queue_name
 from holdfast.queue.backend import LaneDepth, QueueSnapshot, TenantDepth
 from holdfast.queue.depth import compute_age, count_by_state
-from holdfast.queue.rules.admission import compute_pressure, get_max_backlog
+from holdfast.queue.rules.admission import compute_pressure, get_max_waiting
 from holdfast.server.auth import create_role_guard
 from holdfast.server.credentials import Role
 from holdfast.server.problems import describe_errors
@@ -128,7 +128,7 @@ async def tenant_usage(
     nothing = TenantDepth(tenant=whose, ready=0, spilled=0, leased=0, delayed=0, dead=0)
     found = next(iter(snapshot.tenants), nothing)
     limits = snapshot.policy.limits if found.limits is None else found.limits
-    max_waiting = get_max_backlog(snapshot.policy, limits)
+    max_waiting = get_max_waiting(snapshot.policy, limits)
     return TenantUsage(
         queue=name,
         tenant=whose,

@@ -70,7 +70,7 @@ class Parity:
         return tuple(map(add, found, self._halves(number))) if self.doublings else found
 
     def shard_in_class(self, index: int, position: int) -> tuple[int, ...]:
-        """Return the shard at `position` in class `index`, before doublings: each group advances by a fixed step."""
+        """Return the shard at `position` in a class, before doublings. The next one differs by fixed steps."""
         start, total = self.start, 0
         workers = [position]
         for first, step in self._middle:

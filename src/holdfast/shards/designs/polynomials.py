@@ -20,7 +20,7 @@ from holdfast.shards.field import get_field
 
 
 class Polynomials:
-    """Shards with one worker of each group in a window, of which any two share at most `overlap`.
+    """Shards with one worker of each of some groups (a window), of which any two share at most `overlap`.
 
     A window is a subset of the `groups` groups. Worker w of group g is g * per_group + w. `per_group` is a prime power
     and not below `groups`, because a field has no more points. Each of `rounds` is a set of

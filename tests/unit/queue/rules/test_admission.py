@@ -21,7 +21,7 @@ from holdfast.queue.rules.admission import (
     compute_allowed_rate,
     compute_pressure,
     decide_each,
-    get_max_backlog,
+    get_max_waiting,
     get_room,
     is_unlimited,
 )
@@ -262,7 +262,7 @@ def test_every_message_has_one_fate_and_the_state_says_so(
     assert (after.leased, after.run_full_at, after.lease_full_at) == (
         *(state.leased, state.run_full_at, state.lease_full_at),
     )
-    most = get_max_backlog(policy, limits)
+    most = get_max_waiting(policy, limits)
     if most is not None and admission.live + admission.spilled:
         assert after.ready <= most
 
@@ -397,9 +397,9 @@ def test_pressure_is_the_part_that_is_used(most: int, data: st.DataObject) -> No
 
 
 def test_a_tenants_backlog_is_its_own_or_the_queues() -> None:
-    assert get_max_backlog(QueuePolicy(max_waiting=100), Limits()) == 100
-    assert get_max_backlog(QueuePolicy(max_waiting=100), Limits(max_waiting=5)) == 5
-    assert get_max_backlog(QueuePolicy(max_waiting=None), Limits()) is None
+    assert get_max_waiting(QueuePolicy(max_waiting=100), Limits()) == 100
+    assert get_max_waiting(QueuePolicy(max_waiting=100), Limits(max_waiting=5)) == 5
+    assert get_max_waiting(QueuePolicy(max_waiting=None), Limits()) is None
 
 
 def test_messages_are_decided_upon_one_by_one_in_the_order_of_the_admission() -> None:

@@ -20,7 +20,7 @@ from holdfast.queue.backends.sql.step import policy_of
 from holdfast.queue.backends.sql.tenant import TenantRow, limits_of
 from holdfast.queue.message import OutgoingMessage, SentMessage, pack_trace, unpack_trace
 from holdfast.queue.policy import QueuePolicy
-from holdfast.queue.rules.admission import admit, compute_pressure, get_max_backlog, get_room, is_unlimited
+from holdfast.queue.rules.admission import admit, compute_pressure, get_max_waiting, get_room, is_unlimited
 from holdfast.queue.rules.placement import get_hand_lanes
 
 SENDING = 3
@@ -106,7 +106,7 @@ class Single:
         kept = self._dialect.keep(self._database, plain)
         if kept is None:
             return None
-        most = get_max_backlog(policy, policy.limits if kept.limits is None else limits_of(bytes(kept.limits)))
+        most = get_max_waiting(policy, policy.limits if kept.limits is None else limits_of(bytes(kept.limits)))
         return SentMessage(
             id=kept.id,
             queue=queue,
