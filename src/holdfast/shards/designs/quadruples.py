@@ -67,7 +67,7 @@ class Quadruples:
         return self.shard_in_class(*divmod(number, 1 << (self.start_bits - 2)))
 
     def shard_in_class(self, index: int, position: int) -> tuple[int, int, int, int]:
-        """Return the shard at `position` in a class: w, w ^ u, w ^ v and w ^ u ^ v; the class has u and v, the position w."""
+        """Return the shard at `position` in a class: w, w ^ u, w ^ v, w ^ u ^ v. u and v depend on the class only."""
         pair = bisect_right(self.planes_before, index) - 1
         high, low = self.pivots[pair]
         rest = index - self.planes_before[pair]
