@@ -206,6 +206,16 @@ def test_every_state_of_a_zone_is_told_in_words_and_an_operator_can_change_it(
         page.goto("about:blank")
 
 
+def test_the_page_names_a_part_that_does_not_work(tmp_path: Path, browser_page: "Page") -> None:
+    data = tmp_path / "data"
+    data.mkdir(mode=0o700)
+    (data / "queue.sqlite").write_bytes(b"not a database" * 1000)
+    settings = "[server]\nallow_anonymous = true\n[[queue]]\nname = 'mail'\n"
+    with HoldfastServer.start(tmp_path, settings=settings) as server:
+        browser_page.goto(server.address)
+        browser_page.get_by_text("queues unavailable: DatabaseCorrupt").wait_for(timeout=WAIT)
+
+
 def test_a_server_that_comes_back_is_found_again(tmp_path: Path, browser_page: "Page", page_watch: "PageWatch") -> None:
     page_watch.allow("ERR_")
     with (

@@ -55,7 +55,7 @@ class Queues:
     ) -> None:
         self.clock = clock or SystemClock()
         self.problem: str | None = None
-        """Why the store could not be opened or inspected at the last attempt, or None."""
+        """The kind of error of the last attempt to open or inspect the store, or None."""
         self._open_backend = open_backend
         self._exists = exists
         self._backend: Backend | None = None
@@ -115,7 +115,7 @@ class Queues:
                 try:
                     backend = self._backend = self._backend or self._open_backend()
                 except HoldfastError as error:
-                    self.problem = str(error)
+                    self.problem = type(error).__name__
                     raise
         return backend
 
@@ -164,7 +164,7 @@ class QueueMonitor:
             level = logging.DEBUG if self._is_unavailable else logging.WARNING
             logger.log(level, "queues cannot be inspected, trying again every %g s: %s", WATCH_INTERVAL_SECONDS, error)
             self._is_unavailable = True
-            self._queues.problem = str(error)
+            self._queues.problem = type(error).__name__
         except Exception:
             logger.exception("queues could not be inspected; trying again in %g s", WATCH_INTERVAL_SECONDS)
         else:

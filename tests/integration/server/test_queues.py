@@ -235,10 +235,12 @@ def test_a_damaged_store_of_queues_does_not_stop_the_zones(tmp_path: Path) -> No
     with HoldfastServer.start(tmp_path, settings=QUEUES) as server, server.operator() as operator:
         answer = operator.get("/ready").json()
         assert answer["status"] == "degraded"
-        assert "queue.sqlite is damaged or not a database" in answer["problems"]["queues"]
+        assert answer["problems"] == {"queues": "DatabaseCorrupt"}
         assert operator.get("/v1/status").status_code == 200
         assert operator.get("/v1/queues").status_code == 500
-        assert "queues are unavailable, other parts of the server are not affected" in server.log.read_text()
+        told = server.log.read_text()
+        assert "queues are unavailable, other parts of the server are not affected" in told
+        assert "queue.sqlite is damaged or not a database" in told
         (data / "queue.sqlite").unlink()
         assert operator.get("/v1/queues").json() == ["mail", "orders"]
 
@@ -248,8 +250,8 @@ def test_a_store_deleted_under_a_server_is_reported(tmp_path: Path) -> None:
         (tmp_path / "data" / "watch.sqlite").rename(tmp_path / "gone")
         answer = operator.get("/ready").json()
         assert answer["status"] == "degraded"
-        assert "watch.sqlite was deleted or replaced" in answer["problems"]["watch"]
+        assert answer["problems"] == {"watch": "EngineError"}
+        assert "watch.sqlite was deleted or replaced" in server.log.read_text()
         (tmp_path / "data" / "server.sqlite").rename(tmp_path / "gone")
-        refused = operator.get("/ready")
-        assert refused.status_code == 503
-        assert "server.sqlite was deleted or replaced" in refused.json()["detail"]
+        assert operator.get("/ready").status_code == 503
+        assert "server.sqlite was deleted or replaced" in server.log.read_text()

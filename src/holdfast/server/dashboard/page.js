@@ -367,12 +367,12 @@ async function showProblems() {
   let problems = [];
   try {
     const answer = await (await fetch("/ready")).json();
-    problems = Object.entries(answer.problems ?? (answer.detail ? { server: answer.detail } : {}));
+    problems = Object.entries(answer.problems ?? (answer.detail ? { server: answer.title } : {}));
   } catch {
     // the connection is lost, which is shown already
   }
   element("problems").replaceChildren(
-    ...problems.map(([part, reason]) => Object.assign(document.createElement("li"), { textContent: `${part}: ${reason}` })),
+    ...problems.map(([part, reason]) => Object.assign(document.createElement("li"), { textContent: `${part} unavailable: ${reason}; see the server's log` })),
   );
   element("problems").hidden = problems.length === 0;
 }

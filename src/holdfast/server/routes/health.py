@@ -1,6 +1,7 @@
 """Health and readiness checks for balancers and orchestrators. They need no credential."""
 
 import asyncio
+import logging
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Literal
@@ -13,6 +14,8 @@ from holdfast.engines import Database
 from holdfast.queue.backends.sql import schema as queue_schema
 from holdfast.server.problems import describe_errors
 from holdfast.server.state import ServerState, Services
+
+logger = logging.getLogger("holdfast.server")
 
 _PROBE_TIMEOUT = 0.9
 """Seconds: less than the shortest default timeout of an orchestrator's probe (Kubernetes: 1 s)."""
@@ -29,7 +32,10 @@ class Ready(Struct, frozen=True, omit_defaults=True):
 
     status: Literal["ready", "degraded"]
     problems: Mapping[str, str] = {}
-    """The parts that do not work, by name: `queues`, or the subsystem of a database. All other parts work."""
+    """The kind of error of each part that does not work: `queues`, or the subsystem of a database.
+
+    Everybody may read this, so that the message of the error, which may contain paths, is only in the log.
+    """
 
 
 @head("/health", include_in_schema=False)
@@ -67,7 +73,7 @@ async def _require_ready(state: ServerState) -> Mapping[str, str]:
     except TimeoutError as error:
         raise EngineUnavailable(f"the database did not answer within {_PROBE_TIMEOUT:g} s") from error
     except EngineError as error:
-        raise EngineUnavailable(str(error)) from error  # 503, whatever is wrong, and the answer says it
+        raise EngineUnavailable(str(error)) from error  # 503, whatever is wrong
 
 
 class DatabaseProbe:
@@ -75,6 +81,7 @@ class DatabaseProbe:
 
     def __init__(self, services: Services) -> None:
         self._services = services
+        self._failing: frozenset[str] = frozenset()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-probe")
         self._running: asyncio.Future[Mapping[str, str]] | None = None
 
@@ -93,7 +100,10 @@ class DatabaseProbe:
                 try:
                     _read(database)
                 except EngineError as error:
-                    problems[name] = str(error)
+                    problems[name] = type(error).__name__
+                    if name not in self._failing:
+                        logger.error("the store of %s fails: %s", name, error)  # noqa: TRY400
+        self._failing = frozenset(problems)
         if services.queues.problem is not None:
             problems["queues"] = services.queues.problem
         return problems
