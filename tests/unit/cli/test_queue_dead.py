@@ -186,7 +186,7 @@ class TestRedrive:
 
         monkeypatch.setattr(Redrive, "step", interrupted)
         ran = run("queue", "redrive", "mail", "--all")
-        assert (ran.code, ran.out, ran.err) == (130, "", "holdfast: 100 put back into mail\n")
+        assert (ran.code, ran.out, ran.err) == (130, "", "holdfast: 100 put back into mail\nholdfast: interrupted\n")
         assert len(taken("mail")) == 100
 
 

@@ -276,7 +276,7 @@ class TestPlain:
 
         monkeypatch.setattr(KeyReader, "is_quit_within", interrupted)
         ran = run("queue", "top")
-        assert (ran.code, ran.err) == (130, "")
+        assert (ran.code, ran.err) == (130, "holdfast: interrupted\n")
 
 
 def test_without_a_terminal_nobody_presses_a_key(monkeypatch: pytest.MonkeyPatch) -> None:
