@@ -19,7 +19,7 @@ from typing import TypeVar
 
 import pytest
 
-from holdfast._errors import Conflict
+from holdfast._errors import Conflict, EngineUnavailable
 from holdfast._types import StatusStore, Zone, ZoneState, ZoneStatus
 from holdfast.status.stores.rules import ABSENT_VERSION
 
@@ -241,11 +241,15 @@ def version(store: StatusStore, workload: str | None = None) -> int:
 
 
 def attempt(store: StatusStore, status: ZoneStatus, expected: int) -> ZoneStatus | None:
-    """Return the written status, or None if another writer was faster."""
-    try:
-        return store.write(status, expected)
-    except Conflict:
-        return None
+    """Return the written status, or None if another writer was faster. Try again while the store is unavailable."""
+    for _ in range(5):
+        try:
+            return store.write(status, expected)
+        except Conflict:
+            return None
+        except EngineUnavailable:  # nothing was written: emulators answer 500 to some concurrent requests
+            continue
+    return store.write(status, expected)
 
 
 def together(call: Callable[[int], Item]) -> list[Item]:
