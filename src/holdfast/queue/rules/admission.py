@@ -199,7 +199,8 @@ def _count_live(
     """Return how many of `kept` messages are not spilled, and the tenant's new state."""
     is_capped = limits.concurrency is not None or limits.run_rate is not None
     if is_capped and (state.spilled or (limits.concurrency is not None and state.leased >= limits.concurrency)):
-        return 0, state  # leasing would spill them anyway, and they would overtake messages that are spilled already
+        # Leasing would spill them anyway, and they would overtake messages that are spilled already.
+        return 0, _spend_fresh(policy, state, kept, 0, now)
     live = min(kept, _count_unspilled_room(policy, state, now))
     soft = limits.bucket("rate")
     if soft is not None:

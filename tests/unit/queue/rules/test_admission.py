@@ -287,6 +287,7 @@ POWERS = st.sampled_from([0.25, 1.0, 2.0, 8.0])
 
 
 @example(QueuePolicy(max_waiting=1000, backpressure_rate=100.0), Limits(), TenantState(), [1] * 1000)
+@example(QueuePolicy(spill_above=4, fresh_for=64.0), Limits(rate=0.25, concurrency=1), TenantState(), [1] * 4)
 @given(
     st.builds(
         QueuePolicy,
