@@ -1,4 +1,4 @@
-"""Characters that text for people must not have, and counts with their nouns."""
+"""Names of zones, characters that text for people must not have, and counts with their nouns."""
 
 import re
 import sys
@@ -6,7 +6,8 @@ import unicodedata
 
 import pytest
 
-from holdfast._names import CONTROL_CHARACTERS, format_count
+from holdfast import InvalidValue
+from holdfast._names import CONTROL_CHARACTERS, format_count, parse_zone
 
 
 @pytest.mark.parametrize(
@@ -34,3 +35,16 @@ def test_exactly_the_controls_of_terminals_lines_and_directions_are_control_char
         or character in marks
     }
     assert set(re.findall(f"[{CONTROL_CHARACTERS}]", "".join(map(chr, range(0x10000))))) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "complaint"),
+    [
+        ("us-east-1a", "us-east-1a is the name of a zone"),
+        ("USE1-AZ1", "zone USE1-AZ1: AZ-IDs have small letters only; expected use1-az1"),
+        ("", "zone '': expected an AZ-ID such as use1-az1"),
+    ],
+)
+def test_what_is_no_az_id_is_refused_with_what_is_expected(text: str, complaint: str) -> None:
+    with pytest.raises(InvalidValue, match=f"^{re.escape(complaint)}"):
+        parse_zone(text)
