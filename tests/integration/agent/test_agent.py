@@ -134,11 +134,13 @@ def test_the_hook_is_told_nothing_before_enough_is_heard_and_then_also_that_the_
 
 def test_a_zone_that_is_left_because_nobody_is_heard_is_told_to_the_hook_at_once(tmp_path: Path) -> None:
     told = tmp_path / "told"
-    words = ["--endpoint", f"http://127.0.0.1:{free_port()}", "--hook", hook_into(told)]
     variables = {**QUICK, "HOLDFAST_AGENT__WHEN_SILENT": "own_zone_out"}
-    with HoldfastAgent.start(tmp_path, *words, variables=variables) as agent:
-        until(lambda: lines(told) == ["use1-az1/ out (use1-az1)"])
-        code, seconds = agent.stop()
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # it does not listen, and no other server can have its port
+        words = ["--endpoint", f"http://127.0.0.1:{silent.getsockname()[1]}", "--hook", hook_into(told)]
+        with HoldfastAgent.start(tmp_path, *words, variables=variables) as agent:
+            until(lambda: lines(told) == ["use1-az1/ out (use1-az1)"])
+            code, seconds = agent.stop()
     assert (code, seconds < 10) == (0, True), "also while it still waits for the first word"
 
 
