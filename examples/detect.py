@@ -13,7 +13,7 @@ shop = WatchedWorkload(name="shop", zones=ZONES, options={"consecutive_windows":
 
 
 def measure(zone: Zone, *, failed: int) -> Outcome:
-    """Stands for the measurement of a service: 30 requests, of which some failed."""
+    """Return the counts of a service that has measured 30 requests, some of them failed."""
     return Outcome(
         workload="shop",
         operation=Operation("Home", "Index"),

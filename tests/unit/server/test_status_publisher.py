@@ -134,8 +134,8 @@ def test_its_thread_goes_on_after_a_failure_and_complains_once(
     while log.unpublished():
         assert time.monotonic() < end
         time.sleep(0.01)
-    publisher.close()
     [thread] = [thread for thread in threading.enumerate() if thread.name == "holdfast-publish"]
+    publisher.close()
     thread.join(30)
     assert topic.published == ["a", "b"]
     [complaint] = [message for message in caplog.messages if "cannot publish a change of a zone status" in message]
