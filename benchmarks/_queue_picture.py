@@ -24,7 +24,7 @@ def settings(spill_above: int) -> Mapping[str, Mapping[str, Any]]:
         "no protection: one lane, FIFO": FIFO,
         "spill alone": {**FIFO, "spill_above": spill_above, "spill_share": 0.1},
         "fresh first alone": {**FIFO, "fresh_for": 1.0, "backlog_share": 0.1},
-        "lanes and hands alone": {**FIFO, "lanes": 128, "lanes_per_tenant": 4},
+        "lanes per tenant alone": {**FIFO, "lanes": 128, "lanes_per_tenant": 4},
         "all of them": {"spill_above": spill_above},
     }
 

@@ -7,7 +7,7 @@ that turns events into measurements. Start reading at `instruments.py`, then `ex
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from holdfast.metrics.exporter import EXPORTERS, Exporter, ExportTarget, open_exporters
+from holdfast.metrics.exporter import EXPORTERS, ExportContext, Exporter, open_exporters
 from holdfast.metrics.histogram import Histogram
 from holdfast.metrics.instruments import Instrument, InstrumentType, Label, LogLine, Measurement, Series
 from holdfast.metrics.sink import MetricsSink
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "EXPORTERS",
     "EmfExporter",
-    "ExportTarget",
+    "ExportContext",
     "Exporter",
     "Histogram",
     "Instrument",

@@ -17,8 +17,8 @@ GaugeReader = Callable[[], Iterable[Measurement]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExportTarget:
-    """The process and namespace for which an exporter is opened by name."""
+class ExportContext:
+    """The process that exports its metrics, and the namespace to export them to."""
 
     namespace: str
     """CloudWatch namespace, such as `shop/worker`."""
@@ -42,7 +42,7 @@ class Exporter:
     """Whether an exporter made by `open` writes to standard output, so that other code should not."""
 
     @classmethod
-    def open(cls, argument: str, target: ExportTarget) -> Self:  # noqa: ARG003 - not every exporter needs it
+    def open(cls, argument: str, context: ExportContext) -> Self:  # noqa: ARG003 - not every exporter needs it
         """Create an exporter from `argument`, the text after the colon in `NAME:ARGUMENT` (`""` if there is none)."""
         if argument:
             raise SettingsError(f"{cls.__name__} takes no argument, found {argument!r}")
@@ -111,11 +111,11 @@ EXPORTERS: Plugins[type[Exporter]] = Plugins(
 
 
 @contextmanager
-def open_exporters(names: Iterable[str], target: ExportTarget) -> Iterator[list[Exporter]]:
+def open_exporters(names: Iterable[str], context: ExportContext) -> Iterator[list[Exporter]]:
     """Open exporters given as `NAME` or `NAME:ARGUMENT`, and close them at the end."""
     with ExitStack() as stack:
         opened = []
         for text in names:
             name, _, argument = text.partition(":")
-            opened.append(stack.enter_context(EXPORTERS.get(name).open(argument, target)))
+            opened.append(stack.enter_context(EXPORTERS.get(name).open(argument, context)))
         yield opened

@@ -76,7 +76,8 @@ CLIENT_GONE = 499
 MIN_FAIR_SECONDS = 0.1
 """Minimum deadline of a caller for a late response to count as a fault of the zone: about a usual attempt timeout."""
 EARLY_SHARE = 0.1
-"""Fraction of its time by which a client may leave early and still have waited: it started before the request came."""
+"""A client that disconnects within this last fraction of its time counts as having waited until its deadline: its time
+began before the request arrived here."""
 METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "QUERY"})
 _PHRASES = {int(status): status.phrase for status in HTTPStatus}
 UNMATCHED = "unmatched"

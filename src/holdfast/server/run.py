@@ -31,7 +31,7 @@ from holdfast.compose import (
 )
 from holdfast.config import ServerSettings, Settings
 from holdfast.evacuate import Evacuator
-from holdfast.metrics import ExportTarget, open_exporters
+from holdfast.metrics import ExportContext, open_exporters
 from holdfast.queue.backend import Backend
 from holdfast.server import status_log
 from holdfast.server.access import log_access
@@ -104,7 +104,7 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
             services.queues.try_to_open()
         _start_loops(settings, databases, services, stack)
         exporters = stack.enter_context(
-            open_exporters(settings.metrics.export, ExportTarget(namespace="holdfast/server"))
+            open_exporters(settings.metrics.export, ExportContext(namespace="holdfast/server"))
         )
         app = create_app(
             services,

@@ -15,8 +15,8 @@ from holdfast.config.settings import MetricsSettings
 from holdfast.metrics import (
     EXPORTERS,
     EmfExporter,
+    ExportContext,
     Exporter,
-    ExportTarget,
     Instrument,
     InstrumentType,
     Label,
@@ -31,7 +31,7 @@ from holdfast.metrics import (
 )
 from tests.services.start import free_port
 
-TARGET = ExportTarget(namespace="shop/worker")
+TARGET = ExportContext(namespace="shop/worker")
 COUNTER = Instrument(type=InstrumentType.COUNTER, name="toy.things", description="Things.", labels=(Label("kind"),))
 GAUGE = Instrument(
     type=InstrumentType.GAUGE, name="toy.level", unit="s", description="A level.", cloudwatch_names={"": ("Level",)}
@@ -64,8 +64,8 @@ class Pigeon(Exporter):
         self.is_closed = False
 
     @classmethod
-    def open(cls, argument: str, target: ExportTarget) -> "Pigeon":
-        return cls(f"{target.namespace} to {argument}")
+    def open(cls, argument: str, context: ExportContext) -> "Pigeon":
+        return cls(f"{context.namespace} to {argument}")
 
     def record(self, measurements: Sequence[Measurement]) -> None:
         self.seen += measurements
@@ -113,12 +113,12 @@ def test_the_names_of_built_in_exporters() -> None:
 
 def test_prometheus_by_name_takes_the_port_of_its_process() -> None:
     port = free_port()
-    target = ExportTarget(namespace="x", process=1, processes=2)
+    context = ExportContext(namespace="x", process=1, processes=2)
     for argument in (str(port - 1), f"127.0.0.1:{port - 1}", f"[127.0.0.1]:{port - 1}"):
-        with PrometheusExporter.open(argument, target) as exporter:
+        with PrometheusExporter.open(argument, context) as exporter:
             exporter.close()  # may be repeated
     with pytest.raises(SettingsError, match="with a port from 1 to 65533; each of several processes"):
-        PrometheusExporter.open("65534", ExportTarget(namespace="x", processes=3))
+        PrometheusExporter.open("65534", ExportContext(namespace="x", processes=3))
 
 
 def test_the_others_by_name(capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:

@@ -4,14 +4,14 @@ from holdfast.queue.backend import QueueSnapshot
 
 
 def compute_rate(before: QueueSnapshot | None, now: QueueSnapshot) -> float | None:
-    """Return the growth of the backlog in messages per second, negative if it shrinks; None without an earlier one."""
+    """Return how fast the number of waiting messages grows, per second; None without an earlier snapshot."""
     if before is None:
         return None
     return _rate(before.totals.waiting, now.totals.waiting, now.at - before.at)
 
 
 def compute_tenant_rates(before: QueueSnapshot | None, now: QueueSnapshot) -> dict[str, float]:
-    """Return the growth of the backlog for every tenant that both snapshots list."""
+    """Return how fast the number of waiting messages grows, for every tenant that both snapshots list."""
     if before is None:
         return {}
     then = {tenant.tenant: tenant.waiting for tenant in before.tenants}
@@ -24,7 +24,7 @@ def compute_tenant_rates(before: QueueSnapshot | None, now: QueueSnapshot) -> di
 
 
 def seconds_until_empty(waiting: int, rate: float | None) -> float | None:
-    """Return the estimated seconds until the backlog is empty, or None if it does not shrink."""
+    """Return the estimated seconds until no message waits, or None if their number does not fall."""
     return waiting / -rate if waiting and rate is not None and rate < 0 else None
 
 

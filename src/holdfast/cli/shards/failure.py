@@ -216,10 +216,10 @@ def _describe_report(found: "Report", names: Sequence[bytes], *, is_stored: bool
         "extra load if a worker fails",
         "no worker takes over" if found.required_headroom is None else f"up to {found.required_headroom:.1%}",
     )
-    yield "worst tenant", _format_worst_cases(worst.fully_hit_by_tenant, worst.partly_hit_by_tenant, names)
-    yield "worst worker", _format_worst_cases(worst.fully_hit_by_worker, worst.partly_hit_by_worker, names)
+    yield "worst tenant", _format_worst_cases(worst.fully_hit_by_tenant, worst.partly_hit_by_tenant, "other", names)
+    yield "worst worker", _format_worst_cases(worst.fully_hit_by_worker, worst.partly_hit_by_worker, "tenant", names)
     if worst.partly_hit_by_zone.cause is not None or worst.fully_hit_by_zone.cause is not None:
-        yield "worst zone", _format_worst_cases(worst.fully_hit_by_zone, worst.partly_hit_by_zone, names)
+        yield "worst zone", _format_worst_cases(worst.fully_hit_by_zone, worst.partly_hit_by_zone, "tenant", names)
     if found.overlaps_by_host is not None:
         yield (
             "hosts with several workers",
@@ -227,28 +227,25 @@ def _describe_report(found: "Report", names: Sequence[bytes], *, is_stored: bool
         )
 
 
-def _format_worst_cases(fully: "WorstCase", partly: "WorstCase", names: Sequence[bytes]) -> str:
-    return f"fully hits {_format_worst_case(fully, names)}, partly hits {_format_worst_case(partly, names)}"
+def _format_worst_cases(fully: "WorstCase", partly: "WorstCase", noun: str, names: Sequence[bytes]) -> str:
+    return f"fully hits {_format_worst_case(fully, noun, names)}, partly hits {_format_worst_case(partly, noun, names)}"
 
 
-def _format_worst_case(peak: "WorstCase", names: Sequence[bytes]) -> str:
+def _format_worst_case(peak: "WorstCase", noun: str, names: Sequence[bytes]) -> str:
     if peak.cause is None:
-        return "no others"
+        return f"no {noun}s"
     cause = format_name(names[peak.cause]) if isinstance(peak.cause, int) else peak.cause
-    return f"{_format_others(peak.count)} ({peak.share:.2%}, {cause})"
-
-
-def _format_others(count: int) -> str:
-    return format_count(count, "other")
+    return f"{format_count(peak.count, noun)} ({peak.share:.2%}, {cause})"
 
 
 def _describe_blast_radius(found: "BlastRadius") -> Iterator[tuple[str, str]]:
+    noun = "other" if found.attackers else "tenant"
     yield "workers out", f"{len(found.workers_out)} ({found.capacity_lost:.2%} of the fleet)"
-    yield "tenants fully hit", f"{_format_others(found.fully_hit)} ({found.fully_hit_share:.3%})"
-    yield "tenants partly hit", f"{_format_others(found.partly_hit)} ({found.partly_hit_share:.3%})"
+    yield "tenants fully hit", f"{format_count(found.fully_hit, noun)} ({found.fully_hit_share:.3%})"
+    yield "tenants partly hit", f"{format_count(found.partly_hit, noun)} ({found.partly_hit_share:.3%})"
     if found.already_down:
-        yield "tenants already down", f"{_format_others(found.already_down)}: all of their workers are drained"
-    yield "tenants unaffected", f"{_format_others(found.unaffected)} ({found.unaffected_share:.3%})"
+        yield "tenants already down", f"{format_count(found.already_down, noun)}: all of their workers are drained"
+    yield "tenants unaffected", f"{format_count(found.unaffected, noun)} ({found.unaffected_share:.3%})"
     for lost, count in enumerate(found.tenants_by_workers_lost):
         if lost and count:
             yield f"  lost {lost}", f"{count:,}"

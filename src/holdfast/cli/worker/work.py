@@ -22,7 +22,7 @@ from holdfast.cli.worker.targets import find_queues
 from holdfast.compose import Databases, open_status_store, require_store
 from holdfast.config import LoadedSettings, load
 from holdfast.config.paths import SettingPath
-from holdfast.metrics import ExportTarget, LogExporter, open_exporters
+from holdfast.metrics import ExportContext, LogExporter, open_exporters
 from holdfast.queue import Queue, Worker, WorkerOptions
 from holdfast.queue.backend import QueueSnapshot
 from holdfast.queue.events import PollEvent, QueueEvent
@@ -273,8 +273,10 @@ def _open_sink(task: WorkerTask, queues: Sequence[str], workload: str | None) ->
 
     Depths of queues are not measured here: they are the same for all processes, and the server reports them.
     """
-    target = ExportTarget(namespace=f"{workload or 'holdfast'}/worker", process=task.process, processes=task.processes)
-    with open_exporters(task.exports, target) as exporters:
+    context = ExportContext(
+        namespace=f"{workload or 'holdfast'}/worker", process=task.process, processes=task.processes
+    )
+    with open_exporters(task.exports, context) as exporters:
         yield QueueMetrics(LogExporter(), *exporters, queues=queues)
 
 

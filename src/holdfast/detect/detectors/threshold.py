@@ -25,7 +25,8 @@ class ThresholdOptions:
     min_requests: int = 20
     """With fewer requests in a window, the zone is not evaluated: of 20 requests, one failure is already 5 %."""
     min_instances: int = 2
-    """With fewer failing instances, the verdict is `instance`; in a zone that has fewer, unless all of them fail."""
+    """With fewer failing instances, the verdict is `instance`, not `isolated`. In a zone with fewer instances, it is
+    `isolated` only if all of them fail."""
     consecutive_windows: int = 2
     """Unhealthy windows in a row before a verdict. With bins of ten seconds, it comes 12 to 22 s after the fault."""
 

@@ -17,7 +17,7 @@ import msgspec
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import InvalidValue
 from holdfast._forks import register_after_fork
-from holdfast.metrics.exporter import EXPORTERS, Exporter, ExportTarget, GaugeReader, GaugeReaders
+from holdfast.metrics.exporter import EXPORTERS, ExportContext, Exporter, GaugeReader, GaugeReaders
 from holdfast.metrics.histogram import Histogram
 from holdfast.metrics.instruments import ANY_DETAIL, Instrument, Measurement, Series
 from holdfast.metrics.series import SeriesTable
@@ -107,11 +107,11 @@ class EmfExporter(Exporter):
         register_after_fork(self)
 
     @classmethod
-    def open(cls, argument: str, target: ExportTarget) -> Self:
+    def open(cls, argument: str, context: ExportContext) -> Self:
         from holdfast.metrics.standard_output import StandardOutput
 
         output = StandardOutput()
-        exporter = cls(output.write, namespace=argument or target.namespace)
+        exporter = cls(output.write, namespace=argument or context.namespace)
         exporter._opened.enter_context(output)
         return exporter
 

@@ -8,7 +8,7 @@ from holdfast._clock import Clock, SystemClock
 from holdfast._errors import InvalidValue
 from holdfast._forks import register_after_fork
 from holdfast._log_limiter import LogLimiter
-from holdfast.metrics.exporter import EXPORTERS, Exporter, ExportTarget
+from holdfast.metrics.exporter import EXPORTERS, ExportContext, Exporter
 from holdfast.metrics.instruments import LogLine
 
 MAX_RECORDS_PER_SECOND = 5
@@ -44,7 +44,7 @@ class LogExporter(Exporter):
         register_after_fork(self)
 
     @classmethod
-    def open(cls, argument: str, target: ExportTarget) -> Self:  # noqa: ARG003 - independent of the process
+    def open(cls, argument: str, context: ExportContext) -> Self:  # noqa: ARG003 - independent of the process
         return cls(logging.getLogger(argument) if argument else None)
 
     def reset_after_fork(self) -> None:

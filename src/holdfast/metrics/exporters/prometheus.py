@@ -11,7 +11,7 @@ from typing import ClassVar, Self, TypeVar
 
 from holdfast._errors import SettingsError
 from holdfast._forks import register_after_fork
-from holdfast.metrics.exporter import EXPORTERS, Exporter, ExportTarget, GaugeReader, GaugeReaders
+from holdfast.metrics.exporter import EXPORTERS, ExportContext, Exporter, GaugeReader, GaugeReaders
 from holdfast.metrics.histogram import Histogram
 from holdfast.metrics.instruments import Instrument, InstrumentType, Measurement, Series
 from holdfast.metrics.series import SeriesTable
@@ -44,19 +44,19 @@ class PrometheusExporter(Exporter):
         register_after_fork(self)
 
     @classmethod
-    def open(cls, argument: str, target: ExportTarget) -> Self:
+    def open(cls, argument: str, context: ExportContext) -> Self:
         host, _, port_text = argument.rpartition(":")
         port = int(port_text) if port_text.isascii() and port_text.isdigit() else 0
-        if not 1 <= port <= LAST_PORT - target.processes + 1:
+        if not 1 <= port <= LAST_PORT - context.processes + 1:
             raise SettingsError(
                 f"prometheus:{argument}: expected prometheus:PORT or prometheus:HOST:PORT, with a port from 1 to "
-                f"{LAST_PORT - target.processes + 1}; each of several processes takes the next port"
+                f"{LAST_PORT - context.processes + 1}; each of several processes takes the next port"
             )
         from holdfast.metrics.http_server import MetricsServer  # imports http.server, which nothing else needs
 
         exporter = cls()
         host = host.removeprefix("[").removesuffix("]") or "127.0.0.1"
-        exporter._opened.enter_context(MetricsServer(host, port + target.process, exporter.render))
+        exporter._opened.enter_context(MetricsServer(host, port + context.process, exporter.render))
         return exporter
 
     def reset_after_fork(self) -> None:

@@ -85,35 +85,35 @@ _NOT_REFUSED = _Refusal(None, 0.0)
 
 def admit(policy: QueuePolicy, limits: Limits, state: TenantState, wanted: int, now: float) -> Admission:
     """Decide on `wanted` messages of one tenant, and return the decision with the tenant's new state."""
-    waiting_limit, hard = get_max_waiting(policy, limits), limits.bucket("max_rate")
+    waiting_limit, max_rate = get_max_waiting(policy, limits), limits.bucket("max_rate")
     is_delaying = limits.over_max_rate is OverMaxRate.DELAY
     waiting = state.ready + state.delayed
-    kept = wanted
-    if hard is not None and not is_delaying:
-        kept = min(kept, bucket.count_available(state.max_rate_full_at, now, *hard))
-    kept, pressure_full_at = _take_under_pressure(policy, waiting_limit, state, kept, now)
+    accepted = wanted
+    if max_rate is not None and not is_delaying:
+        accepted = min(accepted, bucket.count_available(state.max_rate_full_at, now, *max_rate))
+    accepted, pressure_full_at = _take_under_pressure(policy, waiting_limit, state, accepted, now)
 
     delays: list[float] = []
     full_at = state.max_rate_full_at
-    if hard is not None and is_delaying:
-        delays, full_at = bucket.reserve(full_at, now, kept, *hard)
+    if max_rate is not None and is_delaying:
+        delays, full_at = bucket.reserve(full_at, now, accepted, *max_rate)
         delays = [delay for delay in delays if delay]
-    elif hard is not None:
-        full_at = bucket.spend(full_at, now, kept, *hard)
+    elif max_rate is not None:
+        full_at = bucket.spend(full_at, now, accepted, *max_rate)
     state = msgspec.structs.replace(state, max_rate_full_at=full_at, pressure_full_at=pressure_full_at)
 
-    refusal = _explain_refusal(policy, limits, state, waiting + kept, now) if kept < wanted else _NOT_REFUSED
-    undelayed = kept - len(delays)
+    refusal = _explain_refusal(policy, limits, state, waiting + accepted, now) if accepted < wanted else _NOT_REFUSED
+    undelayed = accepted - len(delays)
     live, state = _count_live(policy, limits, state, undelayed, now)
     return Admission(
         live=live,
         is_own=policy.spill_above is not None and state.ready >= policy.spill_above,
         spilled=undelayed - live,
         delays=tuple(delays),
-        refused=wanted - kept,
+        refused=wanted - accepted,
         refusal=refusal.reason,
         retry_after=refusal.retry_after,
-        pressure=compute_pressure(waiting + kept, waiting_limit),
+        pressure=compute_pressure(waiting + accepted, waiting_limit),
         state=msgspec.structs.replace(
             state,
             ready=state.ready + undelayed,
@@ -170,43 +170,43 @@ def _take_under_pressure(
         return wanted, full_at
     free = max(0, math.ceil(waiting_limit * PRESSURE_STARTS_AT) - waiting)
     for taken in range(min(free, wanted), wanted):
-        steady = compute_allowed_rate(waiting + taken, waiting_limit, policy.backpressure_rate)
-        assert steady is not None
-        if bucket.seconds_until_token(full_at, now, *steady):
+        allowed_rate = compute_allowed_rate(waiting + taken, waiting_limit, policy.backpressure_rate)
+        assert allowed_rate is not None
+        if bucket.seconds_until_token(full_at, now, *allowed_rate):
             return taken, full_at
-        full_at = bucket.spend(full_at, now, 1, *steady)
+        full_at = bucket.spend(full_at, now, 1, *allowed_rate)
     return wanted, full_at
 
 
 def _explain_refusal(policy: QueuePolicy, limits: Limits, state: TenantState, waiting: int, now: float) -> _Refusal:
     """Return the limit that refuses the next message, and for how many seconds. Of two limits, return the longer."""
-    waiting_limit, hard = get_max_waiting(policy, limits), limits.bucket("max_rate")
+    waiting_limit, max_rate = get_max_waiting(policy, limits), limits.bucket("max_rate")
     for_waiting = for_rate = 0.0
-    steady = compute_allowed_rate(waiting, waiting_limit, policy.backpressure_rate)
+    allowed_rate = compute_allowed_rate(waiting, waiting_limit, policy.backpressure_rate)
     if waiting_limit is not None and waiting >= waiting_limit:
         for_waiting = FULL_WAIT
-    elif steady is not None:
-        for_waiting = bucket.seconds_until_token(state.pressure_full_at, now, *steady)
-    if hard is not None and limits.over_max_rate is OverMaxRate.REFUSE:
-        for_rate = bucket.seconds_until_token(state.max_rate_full_at, now, *hard)
+    elif allowed_rate is not None:
+        for_waiting = bucket.seconds_until_token(state.pressure_full_at, now, *allowed_rate)
+    if max_rate is not None and limits.over_max_rate is OverMaxRate.REFUSE:
+        for_rate = bucket.seconds_until_token(state.max_rate_full_at, now, *max_rate)
     reason = RefusalReason.RATE if for_rate > for_waiting else RefusalReason.MAX_WAITING
     return _Refusal(reason, max(MIN_WAIT, min(MAX_WAIT, max(for_rate, for_waiting))))
 
 
 def _count_live(
-    policy: QueuePolicy, limits: Limits, state: TenantState, kept: int, now: float
+    policy: QueuePolicy, limits: Limits, state: TenantState, accepted: int, now: float
 ) -> tuple[int, TenantState]:
-    """Return how many of `kept` messages are not spilled, and the tenant's new state."""
+    """Return how many of `accepted` messages are not spilled, and the tenant's new state."""
     is_capped = limits.concurrency is not None or limits.run_rate is not None
     if is_capped and (state.spilled or (limits.concurrency is not None and state.leased >= limits.concurrency)):
         # Leasing would spill them anyway, and they would overtake messages that are spilled already.
-        return 0, _spend_fresh(policy, state, kept, 0, now)
-    live = min(kept, _count_unspilled_room(policy, state, now))
-    soft = limits.bucket("rate")
-    if soft is not None:
-        live, full_at = bucket.take(state.rate_full_at, now, live, *soft)
+        return 0, _spend_fresh(policy, state, accepted, 0, now)
+    live = min(accepted, _count_unspilled_room(policy, state, now))
+    rate = limits.bucket("rate")
+    if rate is not None:
+        live, full_at = bucket.take(state.rate_full_at, now, live, *rate)
         state = msgspec.structs.replace(state, rate_full_at=full_at)
-    return live, _spend_fresh(policy, state, kept, live, now)
+    return live, _spend_fresh(policy, state, accepted, live, now)
 
 
 def _count_unspilled_room(policy: QueuePolicy, state: TenantState, now: float) -> int:
@@ -223,10 +223,10 @@ def _count_unspilled_room(policy: QueuePolicy, state: TenantState, now: float) -
     return bucket.count_available(state.spill_full_at, now, *fresh)
 
 
-def _spend_fresh(policy: QueuePolicy, state: TenantState, kept: int, live: int, now: float) -> TenantState:
-    """Return the tenant's state after `kept` messages were accepted, `live` of them not spilled."""
+def _spend_fresh(policy: QueuePolicy, state: TenantState, accepted: int, live: int, now: float) -> TenantState:
+    """Return the tenant's state after `accepted` messages were accepted, `live` of them not spilled."""
     fresh, limit = _get_fresh_bucket(policy), policy.spill_above
-    if fresh is None or limit is None or state.ready + kept < limit:
+    if fresh is None or limit is None or state.ready + accepted < limit:
         return state
     spent = live if state.ready >= limit else limit  # a tenant that reaches the limit has just used up its allowance
     return msgspec.structs.replace(state, spill_full_at=bucket.spend(state.spill_full_at, now, spent, *fresh))

@@ -64,7 +64,8 @@ RUN, BACKLOG_RUN = 8, 32
 """Maximum messages leased from one lane in a row while other lanes wait: of fresh messages, and of backlog messages,
 which have waited so long that a moment more does not matter."""
 SMALL_REQUEST, SMALL_BACKLOG_REQUEST = 32, 8
-"""A request for fewer than twice this many messages, fresh or backlog, leases one message from each lane."""
+"""A request for fewer than twice this many messages, fresh or backlog, leases one message from each lane, or more if
+there are fewer lanes than messages."""
 PERIOD = 1000
 """Leases after which the pattern of shares repeats: shares are counted in thousandths."""
 _LESS_URGENT = tuple(reversed(range(1, PRIORITY_LEVELS)))

@@ -67,7 +67,10 @@ def get_hand_lanes(tenant: str, priority: int, lanes: int, size: int) -> Sequenc
 
 
 class LaneLoad(NamedTuple):
-    """The waiting messages of a lane, and when it was last served. Loads compare in this order."""
+    """The waiting messages of a lane, and `turn`: when it was last served, or, if a limit makes it wait, may be served.
+
+    Loads compare in this order.
+    """
 
     ready: int
     turn: int

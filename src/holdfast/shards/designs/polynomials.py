@@ -73,7 +73,7 @@ class Polynomials:
         return tuple([everywhere[group] for group in window])
 
     def shard_in_class(self, index: int, constant: int) -> tuple[int, ...]:
-        """Return the workers in all groups of the polynomial with this constant in a class."""
+        """Return one worker of every group: the values of the polynomial of class `index` with this constant term."""
         values: Sequence[int] = (constant,) * self.groups
         for products in self.products:
             index, coefficient = divmod(index, self.per_group)
@@ -82,6 +82,6 @@ class Polynomials:
 
 
 def scattered_points(count: int, size: int) -> Sequence[int]:
-    """Return points that are neither a subfield nor a shifted one: with these, some workers could get no tenants."""
+    """Return points that are no subfield, shifted or not: with those of one, some workers could get no tenants."""
     listed = dict.fromkeys(point for point in chain((1, 2, 4, 9), range(size)) if point < size)
     return tuple(listed)[:count]

@@ -61,7 +61,10 @@ class WorstCase:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorstCases:
-    """The worst that any one tenant, worker or zone can do: most tenants fully hit, and most tenants partly hit."""
+    """The most tenants that the failure of any one tenant, worker or zone can hit, fully and partly.
+
+    Zones are the values of the group `zone`, or of the group that the caller chose, such as `version`.
+    """
 
     fully_hit_by_tenant: WorstCase
     partly_hit_by_tenant: WorstCase

@@ -79,11 +79,14 @@ class _NewestLayout(NamedTuple):
 
 
 class SqlShardStore:
-    """The numbers and layouts of one registry; a database can have several. See `holdfast.shards.ShardStore`."""
+    """The tenant numbers and layouts stored under `name`, such as that of a service. See `holdfast.shards.ShardStore`.
 
-    def __init__(self, database: Database, registry: str) -> None:
+    A database can have several names.
+    """
+
+    def __init__(self, database: Database, name: str) -> None:
         self._database = database
-        self._registry = registry
+        self._name = name
         database.migrate(SUBSYSTEM, MIGRATIONS)
 
     def find(self, tenants: Sequence[bytes]) -> list[int | None]:
@@ -114,10 +117,10 @@ class SqlShardStore:
         return self._database.write(lambda transaction: self._write(transaction, text, expected_version, at, capacity))
 
     def delete_old_layouts(self, before: float) -> int:
-        return len(self._database.write(lambda transaction: transaction.execute(_FORGET, (self._registry, before))))
+        return len(self._database.write(lambda transaction: transaction.execute(_FORGET, (self._name, before))))
 
     def _rows(self, statement: str, *values: Value) -> Sequence[Row]:
-        return self._database.read(lambda transaction: transaction.execute(statement, (self._registry, *values)))
+        return self._database.read(lambda transaction: transaction.execute(statement, (self._name, *values)))
 
     def _write(
         self, transaction: Transaction, text: bytes, expected_version: int, at: float, capacity: int
@@ -126,22 +129,22 @@ class SqlShardStore:
         newest = self._newest(transaction)
         if newest.version != expected_version:
             raise version_conflict(expected_version, newest.version)
-        [(highest,)] = transaction.execute(_HIGHEST, (self._registry,))
+        [(highest,)] = transaction.execute(_HIGHEST, (self._name,))
         if highest >= capacity:  # it is -1 without tenants
             raise too_few_shards_error(capacity, highest)
         stored = StoredLayout(newest.version + 1, max(at, newest.at), text)
-        transaction.execute(_WRITE, (self._registry, stored.version, stored.at, min(capacity, MAX_TENANTS), text))
+        transaction.execute(_WRITE, (self._name, stored.version, stored.at, min(capacity, MAX_TENANTS), text))
         return stored
 
     def _lock(self, transaction: Transaction) -> int:
         """Block other changes of this registry until the transaction ends, and return its next number."""
-        transaction.execute(_CREATE, (self._registry,))
-        [(following,)] = transaction.execute(_LOCK, (self._registry,))
+        transaction.execute(_CREATE, (self._name,))
+        [(following,)] = transaction.execute(_LOCK, (self._name,))
         return int(following)
 
     def _newest(self, transaction: Transaction) -> _NewestLayout:
         """Return the newest layout, or one of version 0 if there is none."""
-        rows = transaction.execute(_NEWEST, (self._registry,))
+        rows = transaction.execute(_NEWEST, (self._name,))
         return _NewestLayout(*(rows[0] if rows else ()))
 
     def _find(self, transaction: Transaction, tenants: Sequence[bytes]) -> list[int | None]:
@@ -151,7 +154,7 @@ class SqlShardStore:
             # Padded with the last name to a power of two, so that there are few different statements.
             count = 1 << (len(some) - 1).bit_length()
             marks = ", ".join(f"${number}" for number in range(2, count + 2))
-            values: list[Value] = [self._registry, *some, *[some[-1]] * (count - len(some))]
+            values: list[Value] = [self._name, *some, *[some[-1]] * (count - len(some))]
             numbers.update((bytes(name), number) for name, number in transaction.execute(_FIND.format(marks), values))
         return [numbers.get(tenant) for tenant in tenants]
 
@@ -161,22 +164,22 @@ class SqlShardStore:
         limit = min(limit, self._newest(transaction).capacity)
         known = dict(zip(tenants, self._find(transaction, tenants), strict=True))
         missing = [tenant for tenant, number in known.items() if number is None]
-        reused = [number for (number,) in transaction.execute(_FREE, (self._registry, len(missing)))]
+        reused = [number for (number,) in transaction.execute(_FREE, (self._name, len(missing)))]
         fresh = range(following, following + len(missing) - len(reused))
         numbers = [*reused, *fresh]
         if numbers and max(numbers) >= limit:
-            [(taken,)] = transaction.execute(_COUNT, (self._registry,))
+            [(taken,)] = transaction.execute(_COUNT, (self._name,))
             raise capacity_error(limit, len(missing), taken)
-        transaction.execute_many(_TAKE, [(self._registry, number) for number in reused])
-        transaction.execute(_ADVANCE, (following + len(fresh), self._registry))
+        transaction.execute_many(_TAKE, [(self._name, number) for number in reused])
+        transaction.execute(_ADVANCE, (following + len(fresh), self._name))
         assigned = dict(zip(missing, numbers, strict=True))
-        transaction.execute_many(_ASSIGN, [(self._registry, *entry) for entry in assigned.items()])
+        transaction.execute_many(_ASSIGN, [(self._name, *entry) for entry in assigned.items()])
         found = {tenant: number for tenant, number in known.items() if number is not None}
         return found | assigned
 
     def _remove(self, transaction: Transaction, tenants: Sequence[bytes]) -> int:
         self._lock(transaction)
-        removed = [transaction.execute(_REMOVE, (self._registry, tenant)) for tenant in tenants]
+        removed = [transaction.execute(_REMOVE, (self._name, tenant)) for tenant in tenants]
         gone = [number for rows in removed for (number,) in rows]
-        transaction.execute_many(_GIVE, [(self._registry, number) for number in gone])
+        transaction.execute_many(_GIVE, [(self._name, number) for number in gone])
         return len(gone)

@@ -173,7 +173,7 @@ def test_people_see_the_report_as_tables(run: Run) -> None:
         "capacity lost to an attacker": "25.00% of the fleet",
         "extra load if a worker fails": "up to 100.0%",
         "worst tenant": "fully hits no others, partly hits 2 others (100.00%, rainbow)",
-        "worst worker": "fully hits no others, partly hits 2 others (66.67%, 1)",
+        "worst worker": "fully hits no tenants, partly hits 2 tenants (66.67%, 1)",
     }
     assert [cells(line) for line in second.splitlines()] == [
         ["shared workers", "pairs of tenants", "tenants with this maximum overlap"],
@@ -187,7 +187,7 @@ def test_people_see_the_report_as_tables(run: Run) -> None:
         ["rainbow", "sunflower", "4"],
     ]
     zoned = rows(run("shards", "report", "article.csv", "--fleet", "zoned.jsonl").out)
-    assert zoned["worst zone"] == "fully hits 1 other (33.33%, az0), partly hits 2 others (66.67%, az1)"
+    assert zoned["worst zone"] == "fully hits 1 tenant (33.33%, az0), partly hits 2 tenants (66.67%, az1)"
     assert "pairs that share more than 1" not in zoned
 
 
@@ -218,7 +218,7 @@ def test_machines_that_are_shared_are_in_the_report(run: Run, here: Path) -> Non
 def test_a_zone_that_takes_everybody_down_is_told(run: Run, here: Path) -> None:
     (here / "one.csv").write_text("worker,zone\n" + "".join(f"{one},az1\n" for one in (1, 4, 6, 8)))
     found = rows(run("shards", "report", "article.csv", "--fleet", "one.csv").out)
-    assert found["worst zone"] == "fully hits 3 others (100.00%, az1), partly hits no others"
+    assert found["worst zone"] == "fully hits 3 tenants (100.00%, az1), partly hits no tenants"
 
 
 def test_what_is_kept_is_reported_with_what_it_promised(run: Run) -> None:
@@ -270,7 +270,7 @@ def test_who_has_no_worker_left_is_told_apart_from_who_is_hit(run: Run) -> None:
     assert run("shards", "report", "--json").result["already_down"] == 1
     other = next(worker for worker in FIRST if worker not in lost)
     found = rows(run("shards", "blast-radius", "--worker", other).out)
-    assert found["tenants already down"] == "1 other: all of their workers are drained"
+    assert found["tenants already down"] == "1 tenant: all of their workers are drained"
     counts = run("shards", "blast-radius", "--worker", other, "--json").result
     assert counts["already_down"] == 1
     assert counts["fully_hit"] + counts["partly_hit"] + counts["unaffected"] == 19
