@@ -120,7 +120,8 @@ def run_attempts(  # noqa: C901, PLR0912, PLR0917 - a driver's own loop
                 except Exception as caught:  # noqa: BLE001 - the engine classifies it
                     error = caught
                 else:
-                    refuse_awaitable(result, call.operation)
+                    if result is not None:  # saves the call for functions without a result
+                        refuse_awaitable(result, call.operation)
                 finally:
                     scopes.innermost = call.outer
                     if is_limited:

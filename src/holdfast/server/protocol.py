@@ -93,6 +93,8 @@ class Connections(ServerState):
     ) -> None:
         super().__init__()
         self.max_connections = max_connections
+        self.max_busy = max_connections - max(1, max_connections // RESERVED_SHARE)
+        """Connections that may have a request in progress, without those kept for health, metrics and statuses."""
         self.head_seconds = head_seconds
         self.body_seconds = body_seconds
         self.waiting: dict[HttpProtocol, None] = {}
@@ -108,11 +110,6 @@ class Connections(ServerState):
     @property
     def busy_count(self) -> int:
         return len(self.connections) - len(self.waiting)
-
-    @property
-    def is_reserve_in_use(self) -> bool:
-        """Whether requests in progress use all connections but those kept for health, metrics and statuses."""
-        return self.busy_count > self.max_connections - max(1, self.max_connections // RESERVED_SHARE)
 
     def make_room(self) -> None:
         """Close the connection that has waited longest for a request if there are too many connections."""
@@ -162,8 +159,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._refusal: _Refusal | None = None
         self._is_in_head = True  # until all headers are received, and again after the body
         self._unparsed_bytes = 0  # received since the last head, part of a body, or end of a request
-        self._head_bytes = 0
-        self._header_count = 0
+        self._trailer_count = 0
 
     @property
     def _is_busy(self) -> bool:
@@ -201,30 +197,24 @@ class HttpProtocol(HttpToolsProtocol):
         elif self._deadline is None and not self._is_busy and self._unparsed_bytes:
             self._set_deadline(self.server_state.head_seconds, _SLOW_HEAD)
 
-    def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._head_bytes = self._header_count = 0
-
-    def on_url(self, url: bytes) -> None:
-        super().on_url(url)
-        self._count_head(len(self.url), len(url))
-
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._header_count += 1
-        self._count_head(len(name) + len(value), len(name) + len(value))
-        if self._is_in_head:  # what follows the body is no header that a route expects
+        if self._is_in_head:
             super().on_header(name, value)
+            return
+        self._trailer_count += 1  # no route expects headers after the body
+        if len(self.headers) + self._trailer_count > MAX_HEADERS:
+            self._stop_parsing(_TOO_LARGE)
 
     def on_headers_complete(self) -> None:
-        self.server_state.waiting.pop(self, None)
-        if [name for name, _ in self.headers].count(b"host") > 1:
-            self._stop_parsing(_DUPLICATE_HOST)
+        state = self.server_state
+        state.waiting.pop(self, None)
+        self._check_head()
         if len(self.pipeline) >= MAX_PIPELINED_REQUESTS:
             self._stop_parsing(_PIPELINED)
-        if self.server_state.is_reserve_in_use and not self._is_polled():
+        if state.busy_count > state.max_busy and not self._is_polled():
             self._stop_parsing(_TOO_MANY)
         self._is_in_head = False
-        self._unparsed_bytes = 0
+        self._unparsed_bytes = self._trailer_count = 0
         self._clear_deadline()
         super().on_headers_complete()
 
@@ -247,10 +237,21 @@ class HttpProtocol(HttpToolsProtocol):
         path = self.url.partition(b"?")[0].decode("latin-1")
         return is_polled(path) and self.parser.get_method() in (b"GET", b"HEAD")
 
-    def _count_head(self, line_bytes: int, new_bytes: int) -> None:
-        self._head_bytes += new_bytes
-        if line_bytes > MAX_LINE_BYTES or self._head_bytes > MAX_HEAD_BYTES or self._header_count > MAX_HEADERS:
+    def _check_head(self) -> None:
+        """Refuse a complete head that is too large. `data_received` refuses one that is too large to be complete."""
+        head_bytes, hosts = len(self.url), 0
+        is_too_large = head_bytes > MAX_LINE_BYTES or len(self.headers) > MAX_HEADERS
+        for name, value in self.headers:
+            line_bytes = len(name) + len(value)
+            head_bytes += line_bytes
+            if line_bytes > MAX_LINE_BYTES:
+                is_too_large = True
+            if name == b"host":
+                hosts += 1
+        if is_too_large or head_bytes > MAX_HEAD_BYTES:
             self._stop_parsing(_TOO_LARGE)
+        if hosts > 1:
+            self._stop_parsing(_DUPLICATE_HOST)
 
     def _stop_parsing(self, refusal: _Refusal) -> None:
         """End a callback of the parser, which then raises HttpParserError."""
