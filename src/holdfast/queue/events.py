@@ -43,8 +43,6 @@ class AttemptResult(StrEnum):
     POSTPONED = "postponed"
     """The handler postponed the message; it did not fail."""
     BURIED = "buried"
-    DROPPED = "dropped"
-    """The message was obsolete, and was deleted unhandled."""
     RELEASED = "released"
     """The worker released the message unhandled, because it stops or its zone is out."""
     LEASE_LOST = "lease_lost"

@@ -215,7 +215,7 @@ class ExtendLease(msgspec.Struct, frozen=True, gc=False):
 
 
 class Drop(msgspec.Struct, frozen=True, gc=False):
-    """The message is obsolete: delete it unhandled."""
+    """The message is obsolete: delete it unhandled. Holdfast's own worker never settles a message in this way."""
 
 
 Disposition: TypeAlias = Ack | RetryLater | Bury | Release | ExtendLease | Drop

@@ -58,7 +58,7 @@ _ENDED = {
 _WORKER_COUNTS = (
     *("Polls", "NumberOfEmptyReceives", "NumberOfMessagesReceived"),
     *(name for names in _ENDED.values() for name in names),
-    *("MessagesRedelivered", "MessagesSpilled", "MessagesBuriedAfterCrash"),
+    *("MessagesRedelivered", "MessagesDropped", "MessagesSpilled", "MessagesBuriedAfterCrash"),
 )
 _REFUSED = {
     RefusalReason.RATE: ("MessagesRefusedForRate",),
@@ -272,7 +272,6 @@ _ENDING_LEVELS = {
     AttemptResult.RETRIED: logging.INFO,
     AttemptResult.POSTPONED: logging.DEBUG,
     AttemptResult.BURIED: logging.WARNING,
-    AttemptResult.DROPPED: logging.INFO,
 }
 
 

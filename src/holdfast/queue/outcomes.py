@@ -12,8 +12,7 @@ _STATUS = {
     AttemptResult.RETRIED: 500,
     AttemptResult.BURIED: 500,
 }
-"""The HTTP status of a server with this result. A released or dropped message and a lost lease say nothing about the
-zone."""
+"""The HTTP status of a server with this result. A released message and a lost lease say nothing about the zone."""
 _FAULTS_OF_SENDERS = frozenset({"InvalidValue", "UnknownJob", "Reject"})
 """Errors that the message itself causes: it would have failed in every zone."""
 

@@ -323,7 +323,6 @@ holdfast_queue_tenant_received_total{queue="mail",tenant="bolt"} 1
 # TYPE holdfast_queue_handled_total counter
 holdfast_queue_handled_total{queue="mail",result="acked"} 1
 holdfast_queue_handled_total{queue="mail",result="buried"} 0
-holdfast_queue_handled_total{queue="mail",result="dropped"} 0
 holdfast_queue_handled_total{queue="mail",result="lease_lost"} 0
 holdfast_queue_handled_total{queue="mail",result="postponed"} 0
 holdfast_queue_handled_total{queue="mail",result="released"} 0

@@ -65,7 +65,6 @@ def test_a_message_that_was_postponed_is_a_success() -> None:
     "event",
     [
         handled(AttemptResult.RELEASED),
-        handled(AttemptResult.DROPPED),
         handled(AttemptResult.LEASE_LOST, error="Reject"),
         polled(),
         trouble(),

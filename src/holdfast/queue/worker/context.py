@@ -14,7 +14,7 @@ from holdfast._types import Sink
 from holdfast.queue.backend import Backend
 from holdfast.queue.events import BackendErrorEvent, QueueEvent
 from holdfast.queue.job import CurrentMessage, HandlerOptions
-from holdfast.queue.message import Delivery, Disposition
+from holdfast.queue.message import Ack, Bury, Delivery, Release, RetryLater
 
 if TYPE_CHECKING:
     from holdfast.queue.worker.handlers import Handlers
@@ -59,7 +59,7 @@ class FinishedMessage:
     """A message with its disposition, ready to be settled."""
 
     message: LeasedMessage
-    disposition: Disposition
+    disposition: Ack | RetryLater | Bury | Release
     seconds: float = 0.0
     error: str | None = None
     reason: str | None = None

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from holdfast._errors import EngineError, OutcomeUnknown
 from holdfast._names import format_count
 from holdfast.queue.events import AttemptEvent, AttemptResult
-from holdfast.queue.message import Ack, Bury, Disposition, Drop, ExtendLease, Release, RetryLater, Settlement
+from holdfast.queue.message import Ack, Bury, ExtendLease, Release, RetryLater, Settlement
 from holdfast.queue.worker.context import FinishedMessage, LeasedMessage, WorkerContext
 from holdfast.queue.worker.executors import HandlerExecutors
 
@@ -121,7 +121,7 @@ def _event(one: FinishedMessage, at: float, ending: AttemptResult) -> AttemptEve
     )
 
 
-def get_attempt_result(disposition: Disposition) -> AttemptResult:
+def get_attempt_result(disposition: Ack | RetryLater | Bury | Release) -> AttemptResult:
     """Return the result of an attempt that ended with this disposition."""
     match disposition:
         case Ack():
@@ -130,9 +130,7 @@ def get_attempt_result(disposition: Disposition) -> AttemptResult:
             return AttemptResult.RETRIED if disposition.is_attempt else AttemptResult.POSTPONED
         case Bury():
             return AttemptResult.BURIED
-        case Drop():
-            return AttemptResult.DROPPED
-        case Release() | ExtendLease():
+        case Release():
             return AttemptResult.RELEASED
 
 
