@@ -16,7 +16,7 @@ from holdfast._clock import SystemClock
 from holdfast.queue import Job, Limits, Queue, QueuePolicy, SentMessage
 from holdfast.queue.backend import QueueChange
 
-LIMITS = Limits(rate=1e5, max_rate=1e6, run_rate=1e6, concurrency=100_000, max_waiting=10_000_000)
+LIMITS = Limits(spill_rate=1e5, max_rate=1e6, run_rate=1e6, concurrency=100_000, max_waiting=10_000_000)
 
 
 class SlowClock(SystemClock):

@@ -83,7 +83,7 @@ class CapacityExhausted(HoldfastError):
 
 
 class Backpressure(HoldfastError):
-    """A tenant exceeded its send rate, or has too many messages waiting. No message was accepted."""
+    """A tenant exceeded its `max_rate`, or has too many messages waiting. No message was accepted."""
 
     slug = "backpressure"
 

@@ -80,8 +80,8 @@ class Outcome:
     count_5xx: int = 0
     success_seconds: Sequence[float] = ()
     fault_seconds: Sequence[float] = ()
-    is_internal: bool = False
-    """True if detection ignores the requests: Holdfast's own traffic, and all that the middleware refused."""
+    is_ignored: bool = False
+    """Whether detection ignores the request: Holdfast's own traffic, and requests that the middleware refused."""
 
 
 class ZoneState(StrEnum):
@@ -153,7 +153,7 @@ class VerdictKind(StrEnum):
     INSTANCE = "instance"
     """One instance fails, or a few; the rest of their zone is healthy."""
     ISOLATED = "isolated"
-    """The failure is isolated to one zone, and the others are healthy: that zone can be evacuated."""
+    """Exactly one zone fails, the others are healthy. Only this verdict can lead to an evacuation."""
     SHARED = "shared"
     """A resource that the zones share fails, such as a database."""
     REGIONAL = "regional"

@@ -47,7 +47,7 @@ class BuiltInConformance(BackendConformance):
 
     def test_of_what_was_spilled_fresh_messages_come_first_too(self, work: Probe) -> None:
         work.change_policy(fresh_for=60.0)
-        work.set_limits(rate=0.001, burst=1.0)
+        work.set_limits(spill_rate=0.001, spill_burst=1.0)
         old = work.put(count=40)
         work.advance_time(61.0)
         fresh = work.put(count=20)
@@ -80,7 +80,7 @@ class BuiltInConformance(BackendConformance):
 
     def test_fresh_messages_are_found_behind_very_many_tenants_excess(self, work: Probe) -> None:
         """There is a lane for each tenant's."""
-        work.change_policy(limits=Limits(rate=0.001, burst=1.0), lanes_per_tenant=0)
+        work.change_policy(limits=Limits(spill_rate=0.001, spill_burst=1.0), lanes_per_tenant=0)
         work.send_accepted(*(message(f"t{number % 520}") for number in range(1040)))
         work.ack(*work.lease(520))
         assert work.inspect().totals.spilled == 520
@@ -113,7 +113,7 @@ class BuiltInConformance(BackendConformance):
 
     def test_as_many_are_accepted_in_a_batch_as_one_by_one_at_the_same_time(self, work: Probe) -> None:
         """A hundred without restriction, then fewer than a second of the rate, which falls with each of them."""
-        work.change_policy(max_waiting=1000, backpressure_rate=100.0)
+        work.change_policy(max_waiting=1000, rate_under_backpressure=100.0)
         apart = [work.send(message("apart"))[0] for _ in range(196)]
         together = work.send(*[message("together")] * 1000)
         for results in (apart, together):
@@ -139,7 +139,7 @@ class BuiltInConformance(BackendConformance):
             pass
         assert work.depth == DepthCounts(ready=600, leased=600)
         work.advance_time(2.0)
-        work.set_limits("late", rate=1e-6, burst=1.0)
+        work.set_limits("late", spill_rate=1e-6, spill_burst=1.0)
         work.put("late", 3)
         assert [one.tenant for one in work.lease(3, lease=1000.0)] == ["late"] * 3
         work.put("late", 2)
@@ -273,7 +273,7 @@ class BuiltInConformance(BackendConformance):
 
     def test_what_got_past_the_rate_is_moved_aside_when_it_is_found(self, work: Probe) -> None:
         sent = work.put(count=10)
-        work.set_limits(rate=1.0, burst=3.0)
+        work.set_limits(spill_rate=1.0, spill_burst=3.0)
         found = work.request_lease()
         assert (len(found.deliveries), found.spilled) == (3, 7)
         assert (work.tenant().ready, work.tenant().spilled) == (0, 7)
@@ -282,7 +282,7 @@ class BuiltInConformance(BackendConformance):
         assert sorted(ids([*found.deliveries, *rest])) == sent
 
     def test_backpressure_grows_with_the_backlog(self, work: Probe) -> None:
-        work.change_policy(max_waiting=1000, backpressure_rate=100.0)
+        work.change_policy(max_waiting=1000, rate_under_backpressure=100.0)
         taken: list[int] = []
         for depth in (200, 500, 900):
             while (waiting := work.tenant().waiting) < depth:

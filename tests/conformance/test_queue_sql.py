@@ -111,7 +111,7 @@ class Sql(BuiltInConformance):
         for queue, batches in (("apart", [[one] for one in messages]), ("together", [messages])):
             other = work.another(queue)
             other.change_policy(lanes=16, lanes_per_tenant=4, spill_above=6)
-            other.set_limits("limited", rate=3.0, burst=3.0, max_rate=7.0, max_burst=7.0, concurrency=2)
+            other.set_limits("limited", spill_rate=3.0, spill_burst=3.0, max_rate=7.0, max_burst=7.0, concurrency=2)
             other.put("free")  # the first of a tenant takes the long way
             other.put("limited")
             results = [result for batch in batches for result in other.send(*batch)]

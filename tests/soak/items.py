@@ -115,7 +115,7 @@ def limits(messages: int) -> dict[str, Limits]:
     """What some tenants may do: enough that all of theirs is handled in half a minute or so."""
     steady = messages / 1000
     return {
-        "steady": Limits(rate=max(5.0, steady)),
+        "steady": Limits(spill_rate=max(5.0, steady)),
         "capped": Limits(concurrency=4),
         "pressed": Limits(max_rate=max(20.0, 2 * steady), max_burst=max(20.0, 2 * steady)),
         "slow": Limits(run_rate=max(20.0, steady)),

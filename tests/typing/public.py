@@ -79,7 +79,7 @@ def values_have_these_fields(
     assert_type((carrier.trace, carrier.remaining, carrier.retry_owner), tuple[str | None, float | None, str | None])
 
     assert_type((outcome.workload, outcome.operation, outcome.zone), tuple[str, Operation, Zone])
-    assert_type((outcome.instance, outcome.at, outcome.side, outcome.is_internal), tuple[str, float, Side, bool])
+    assert_type((outcome.instance, outcome.at, outcome.side, outcome.is_ignored), tuple[str, float, Side, bool])
     assert_type((outcome.count_2xx, outcome.count_3xx), tuple[int, int])
     assert_type((outcome.count_4xx, outcome.count_5xx), tuple[int, int])
     assert_type((outcome.success_seconds, outcome.fault_seconds), tuple[Sequence[float], Sequence[float]])

@@ -96,36 +96,38 @@ class TestSeeds:
         queue = QueueSettings(
             name="mail",
             lanes=8,
-            limits=LimitSettings(rate=2.0),
-            tenant=(TenantSettings(name="a", limits=LimitSettings(rate=5.0)),),
+            limits=LimitSettings(spill_rate=2.0),
+            tenant=(TenantSettings(name="a", limits=LimitSettings(spill_rate=5.0)),),
         )
         with open_backend("memory:") as backend:
             for _ in range(2):
                 assert self.seeded(backend, caplog, queue, QueueSettings(name="other")) == []
-            backend.change("mail", QueueChange(limits={"b": Limits(rate=1.0)}))
+            backend.change("mail", QueueChange(limits={"b": Limits(spill_rate=1.0)}))
             assert self.seeded(backend, caplog, queue) == [], "of this tenant the settings say nothing"
 
     def test_what_differs_is_named_once_for_each_queue(self, caplog: pytest.LogCaptureFixture) -> None:
         with open_backend("memory:") as backend:
-            policy = QueuePolicy(ttl=60.5, limits=Limits(rate=1.0))
+            policy = QueuePolicy(ttl=60.5, limits=Limits(spill_rate=1.0))
             for name in ("mail", "other"):
                 backend.change(
                     name,
-                    QueueChange(policy=policy, limits={"a": Limits(rate=1.0, over_max_rate=OverMaxRate.REFUSE)}),
+                    QueueChange(policy=policy, limits={"a": Limits(spill_rate=1.0, over_max_rate=OverMaxRate.REFUSE)}),
                     create=True,
                 )
             changed = QueueSettings(
                 name="mail",
                 lanes=8,
-                limits=LimitSettings(rate=1.0, concurrency=4),
-                tenant=(TenantSettings(name="a", limits=LimitSettings(rate=5.0, over_max_rate=OverMaxRate.REFUSE)),),
+                limits=LimitSettings(spill_rate=1.0, concurrency=4),
+                tenant=(
+                    TenantSettings(name="a", limits=LimitSettings(spill_rate=5.0, over_max_rate=OverMaxRate.REFUSE)),
+                ),
             )
             named = ["lanes is 128 and not 8", "limits.concurrency is none and not 4", "ttl is 60.5 and not none"]
-            named.append("rate of tenant a is 1 and not 5")
+            named.append("spill_rate of tenant a is 1 and not 5")
             told = self.seeded(backend, caplog, changed, QueueSettings(name="other", ttl=60.5))
             assert [text.partition(". ")[0] for text in told] == [
                 "queue mail differs from the settings: " + ", ".join(named),
-                "queue other differs from the settings: limits.rate is 1 and not none",
+                "queue other differs from the settings: limits.spill_rate is 1 and not none",
             ]
             assert told[0].endswith(
                 "with `holdfast queue limits`, `holdfast queue resize` or over HTTP, or change the settings"
@@ -134,12 +136,12 @@ class TestSeeds:
 
     def test_of_many_differences_some_are_named(self, caplog: pytest.LogCaptureFixture) -> None:
         tenants = tuple(
-            TenantSettings(name=f"t{n:02}", limits=LimitSettings(rate=5.0)) for n in range(MAX_DIFFERENCES + 2)
+            TenantSettings(name=f"t{n:02}", limits=LimitSettings(spill_rate=5.0)) for n in range(MAX_DIFFERENCES + 2)
         )
         with open_backend("memory:") as backend:
             self.seeded(backend, caplog, QueueSettings(name="mail"))
             [told] = self.seeded(backend, caplog, QueueSettings(name="mail", tenant=tenants))
-        assert "rate of tenant t09 is none and not 5 and 2 more. Settings" in told
+        assert "spill_rate of tenant t09 is none and not 5 and 2 more. Settings" in told
 
 
 def test_databases_may_be_closed_again(tmp_path: Path) -> None:

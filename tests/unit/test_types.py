@@ -125,7 +125,7 @@ def test_an_outcome_counts_nothing_unless_told_and_is_not_internal() -> None:
     )
     assert (outcome.count_2xx, outcome.count_3xx, outcome.count_4xx, outcome.count_5xx) == (0, 0, 0, 0)
     assert (tuple(outcome.success_seconds), tuple(outcome.fault_seconds)) == ((), ())
-    assert not outcome.is_internal
+    assert not outcome.is_ignored
 
 
 def test_a_status_without_an_end_stays() -> None:

@@ -71,7 +71,7 @@ def bind(  # noqa: C901, PLR0915 - the fast path is inlined: each function call 
                 if ended >= dependency.learn_at:
                     dependency.learn(ended)
                 if bucket.tokens < bucket.budget.capacity:
-                    bucket.give(bucket.budget.success_tokens)
+                    bucket.give(bucket.budget.first_attempt_tokens)
                 return result
             error = late_result_error(options[0], result)
         finally:

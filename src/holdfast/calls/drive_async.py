@@ -98,7 +98,7 @@ def bind_async(  # noqa: C901, PLR0915 - the fast path is inlined, as in `drive.
                 if ended >= dependency.learn_at:
                     dependency.learn(ended)
                 if bucket.tokens < bucket.budget.capacity:
-                    bucket.give(bucket.budget.success_tokens)
+                    bucket.give(bucket.budget.first_attempt_tokens)
                 return result
             error = late_result_error(options[0], result)
         finally:

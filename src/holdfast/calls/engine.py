@@ -62,7 +62,7 @@ class Call:
         self.idempotent = idempotent
         self._started = self._began = started
         self._delay = 0.0
-        self._cost = dependency.bucket.budget.success_tokens
+        self._cost = dependency.bucket.budget.first_attempt_tokens
         self._attempt: Attempt | None = None
         self._last: Failure | None = None
 
@@ -183,7 +183,7 @@ class Call:
                     self._add_note(error, step.reason, now)
                 set_attribute(error, _RAISED_BY_CALL, True)
             return None
-        self._delay, self._cost = step.delay, step.cost or dependency.bucket.budget.success_tokens
+        self._delay, self._cost = step.delay, step.cost or dependency.bucket.budget.first_attempt_tokens
         if dependency.has_sink:
             at, number = dependency.runtime.clock.wall(), self.number + 1
             dependency.emit(

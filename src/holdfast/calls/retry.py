@@ -81,13 +81,13 @@ class RetryBudget:
     """Tokens for a retry, returned if it succeeds."""
     throttle_cost: float = 5.0
     """Tokens for a retry after throttling: fewer, because a throttling server is alive, and the delay is longer."""
-    success_tokens: float = 1.0
-    """Tokens added by a call that succeeds at its first attempt."""
+    first_attempt_tokens: float = 1.0
+    """Tokens added by a call that succeeds at its first attempt, or at a retry that took none (`min_retry_rate`)."""
     min_retry_rate: float = 0.5
     """Retries per second that are sent although no tokens are left; at most one for 24 calls that fail."""
 
     def __post_init__(self) -> None:
-        for name in ("capacity", "cost", "throttle_cost", "success_tokens", "min_retry_rate"):
+        for name in ("capacity", "cost", "throttle_cost", "first_attempt_tokens", "min_retry_rate"):
             if not 0 <= getattr(self, name) < math.inf:
                 raise InvalidValue(f"budget {name} {getattr(self, name)}: expected 0 or more")
 

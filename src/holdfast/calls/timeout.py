@@ -40,8 +40,9 @@ class Percentile:
     """Maximum timeout in seconds. Threads and connections are blocked for that time."""
     start: float | None = None
     """Timeout in seconds until there are enough samples. None means 5, within floor and ceiling."""
-    padding: float = 1.0
-    """The timeout is at least median * (1 + padding): a small change of latency must not time out every request."""
+    median_margin: float = 1.0
+    """The timeout is at least the median latency * (1 + median_margin), so by default twice the median: a small change
+    of latency must not time out every request."""
     network_latency: float = 0.0
     """Seconds added for the worst reasonable network latency of remote clients."""
     min_samples: int | None = None
@@ -54,9 +55,10 @@ class Percentile:
             raise InvalidValue(f"timeout floor {self.floor} and ceiling {self.ceiling}: expected 0 < floor <= ceiling")
         if self.start is not None and not self.floor <= self.start <= self.ceiling:
             raise InvalidValue(f"timeout start {self.start}: expected {self.floor} to {self.ceiling} seconds")
-        if not 0 <= self.padding < math.inf or not 0 <= self.network_latency < math.inf:
+        if not 0 <= self.median_margin < math.inf or not 0 <= self.network_latency < math.inf:
             raise InvalidValue(
-                f"timeout padding {self.padding} and network_latency {self.network_latency}: expected 0 or more"
+                f"timeout median_margin {self.median_margin} and network_latency {self.network_latency}: "
+                "expected 0 or more"
             )
         if self.min_samples is not None and self.min_samples < 1:
             raise InvalidValue(f"timeout min_samples {self.min_samples}: expected at least 1 sample")
@@ -95,7 +97,7 @@ class Percentile:
             if histogram.unfinished_share <= self.accepted_false_timeouts:
                 return current  # deadlines censored the samples that would show the percentile
             return self.clamp(current * _growth_factor(histogram, self.accepted_false_timeouts))
-        return self.clamp(max(wanted, histogram.exceeded_by(0.5) * (1 + self.padding)) + self.network_latency)
+        return self.clamp(max(wanted, histogram.exceeded_by(0.5) * (1 + self.median_margin)) + self.network_latency)
 
 
 def _growth_factor(histogram: Histogram, accepted: float) -> float:

@@ -85,7 +85,7 @@ class Gate:
     def report_refusal(self, request: Mapping[str, Any], path: str, answer: MiddlewareResponse) -> None:
         """Report a request that `admit` has refused, unless it is a health check."""
         if path != self.service.health_path:
-            self.report(self.name(request), status=answer.status, seconds=0.0, is_internal=True)
+            self.report(self.name(request), status=answer.status, seconds=0.0, is_ignored=True)
 
     def name(self, request: Mapping[str, Any]) -> Operation:
         """Return the operation of a request, UNMATCHED if finding it fails."""
@@ -97,7 +97,7 @@ class Gate:
             log.exception("%s: could not find the operation of a request; it is unmatched", self.service.workload)
             return Operation(self.service.workload, UNMATCHED)
 
-    def report(self, operation: Operation, *, status: int, seconds: float, is_internal: bool = False) -> None:
+    def report(self, operation: Operation, *, status: int, seconds: float, is_ignored: bool = False) -> None:
         """Report a finished request. Log a sink that raises. `internal`: the middleware itself sent the response."""
         service = self.service
         if self._sink is None or service.zone is None:
@@ -111,7 +111,7 @@ class Gate:
                     instance=self._instance,
                     at=self.runtime.clock.wall(),
                     side=Side.SERVER,
-                    is_internal=is_internal,
+                    is_ignored=is_ignored,
                     **build_counts(status, seconds),
                 )
             )

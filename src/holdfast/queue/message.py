@@ -143,7 +143,7 @@ class RefusedMessage(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class RefusalReason(StrEnum):
     """Why a message was refused."""
 
-    RATE = "rate"
+    MAX_RATE = "max_rate"
     """The tenant exceeds its `max_rate`."""
     MAX_WAITING = "max_waiting"
     """The tenant's waiting messages are at `max_waiting`, or so near to it that the tenant must send more slowly."""
@@ -174,7 +174,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     trace: str
     deadline: float | None = None
     group: str | None = None
-    is_first_of_topic: bool = False
+    is_first_subscriber: bool = False
     """Whether this is the first delivery of the message to any subscriber of its topic."""
     expired_leases: int = 0
     """Leases of the message that expired without settlement, perhaps because it crashed its workers."""

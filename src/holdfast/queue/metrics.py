@@ -61,7 +61,7 @@ _WORKER_COUNTS = (
     *("MessagesRedelivered", "MessagesDropped", "MessagesSpilled", "MessagesBuriedAfterCrash"),
 )
 _REFUSED = {
-    RefusalReason.RATE: ("MessagesRefusedForRate",),
+    RefusalReason.MAX_RATE: ("MessagesRefusedForMaxRate",),
     RefusalReason.MAX_WAITING: ("MessagesRefusedForMaxWaiting",),
 }
 _PRODUCER_COUNTS = ("NumberOfMessagesSent", "MessagesSpilled", *(name for names in _REFUSED.values() for name in names))
@@ -454,7 +454,7 @@ class QueueMetrics(MetricsSink[QueueObservation]):
                 found.append(Measurement(series.age, age))
                 if is_first_attempt(delivery):
                     found.append(Measurement(series.first_attempt_age, age))
-                if delivery.is_first_of_topic:
+                if delivery.is_first_subscriber:
                     found.append(Measurement(series.first_subscriber_age, age))
         if leased.redelivered or leased.dropped or leased.spilled or leased.buried:
             for field, instrument in LEASE_COUNTERS.items():

@@ -12,7 +12,7 @@ _MAX_COUNT = 1 << 40
 _RATE_RANGE = (1e-6, 1e6)
 """Messages per second: from one in twelve days, to more than any backend can accept."""
 _BURSTS = {
-    "rate": ("burst", 10.0),
+    "spill_rate": ("spill_burst", 10.0),
     "max_rate": ("max_burst", 10.0),
     # More seconds would release messages in bursts, fewer would need too many polls.
     "run_rate": ("run_burst", 0.1),
@@ -30,7 +30,7 @@ _INTEGER_RANGES: dict[str, tuple[int, int]] = {
     "max_attempts": (1, 1000),
 }
 _NUMBER_RANGES: dict[str, tuple[float, float]] = {
-    "backpressure_rate": (1e-6, 1e12),
+    "rate_under_backpressure": (1e-6, 1e12),
     "fresh_for": (0, MAX_DURATION),
     "backlog_share": (0, 0.5),
     "low_priority_share": (0, 0.5),
@@ -71,12 +71,12 @@ class RateLimit(NamedTuple):
 class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forbid_unknown_fields=True):
     """The limits of one tenant, across all producers and workers. A rate or concurrency of None is unlimited."""
 
-    rate: float | None = None
+    spill_rate: float | None = None
     """Messages per second placed in the shared lanes. Messages above it are spilled to the tenant's overflow lane."""
-    burst: float | None = None
-    """Maximum burst within `rate`, in messages. None means as many as `rate` allows in ten seconds."""
+    spill_burst: float | None = None
+    """Maximum burst within `spill_rate`, in messages. None means as many as `spill_rate` allows in ten seconds."""
     max_rate: float | None = None
-    """Messages per second that are accepted."""
+    """Messages per second that are accepted. `over_max_rate` says what happens to messages above it."""
     max_burst: float | None = None
     """Maximum burst within `max_rate`, in messages. None means as many as `max_rate` allows in ten seconds."""
     over_max_rate: OverMaxRate = OverMaxRate.REFUSE
@@ -100,7 +100,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
             raise InvalidValue(f"limit over_max_rate {self.over_max_rate!r}: expected {' or '.join(OverMaxRate)}")
         msgspec.structs.force_setattr(self, "over_max_rate", OverMaxRate(self.over_max_rate))
 
-    def bucket(self, name: Literal["rate", "max_rate", "run_rate"]) -> RateLimit | None:
+    def bucket(self, name: Literal["spill_rate", "max_rate", "run_rate"]) -> RateLimit | None:
         """Return one of the rates with its burst, or None if it is unlimited."""
         rate: float | None = getattr(self, name)
         if rate is None:
@@ -114,7 +114,8 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     """The settings of a queue that its producers and workers share. Stored with the messages."""
 
     lanes: int = 128
-    """Shared lanes. Ten noisy tenants with four lanes each fill at most 40: 0.5 % of the others have no free lane."""
+    """Shared lanes for each priority. Ten noisy tenants with four lanes each fill at most 40: 0.5 % of the others have
+    no free lane."""
     lanes_per_tenant: int = 4
     """Shared lanes of each tenant. A message goes to the least loaded of them. 0 means one lane for each tenant."""
     limits: Limits = Limits()
@@ -125,8 +126,9 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
     is spilled to its overflow lane, which is served last. None means never."""
     max_waiting: int | None = 1_000_000
     """Waiting messages of a tenant, due or not, at which further ones are refused. None means never."""
-    backpressure_rate: float = 1000.0
-    """Messages per second that a tenant may send when backpressure begins. Falls to 0 at `max_waiting`."""
+    rate_under_backpressure: float = 1000.0
+    """Messages per second that a tenant may send when 10 % of its `max_waiting` is used, where backpressure begins.
+    Falls to 0 at `max_waiting`."""
     fresh_for: float = 60.0
     """Seconds for which a message is fresh, and is leased before backlog messages."""
     backlog_share: float = 0.1
@@ -150,7 +152,7 @@ class QueuePolicy(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True,
             _require(f"queue {name}", getattr(self, name), *expected, is_optional=is_optional, is_whole=is_whole)
         if not isinstance(self.limits, Limits):
             raise InvalidValue(
-                f"queue limits of type {type(self.limits).__name__}: expected Limits, such as Limits(rate=5)"
+                f"queue limits of type {type(self.limits).__name__}: expected Limits, such as Limits(spill_rate=5)"
             )
         if self.lanes_per_tenant > self.lanes:
             raise InvalidValue(
@@ -195,7 +197,7 @@ def _keep_known(values: dict[str, Any], kind: type[msgspec.Struct]) -> dict[str,
 
 
 def list_differences(stored: msgspec.Struct, wanted: msgspec.Struct, whose: str = "") -> list[str]:
-    """Return a text for each value that differs, such as `limits.rate is 5 and not none`."""
+    """Return a text for each value that differs, such as `limits.spill_rate is 5 and not none`."""
     here = _flatten(stored)
     return [
         f"{name}{whose} is {format_value(here[name])} and not {format_value(value)}"

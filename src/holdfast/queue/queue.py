@@ -259,7 +259,7 @@ async def _run_in_thread(function: Callable[[Argument], Result], argument: Argum
 
 def build_backpressure(queue: str, result: RefusedMessage) -> Backpressure:
     """Return the error for a refused message."""
-    why = "exceeds its max_rate" if result.reason is RefusalReason.RATE else "has too many messages waiting"
+    why = "exceeds its max_rate" if result.reason is RefusalReason.MAX_RATE else "has too many messages waiting"
     return Backpressure(
         f"queue {queue}: tenant {result.tenant} {why}; try again in {result.retry_after:.3f} s", result.retry_after
     )

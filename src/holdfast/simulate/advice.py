@@ -141,17 +141,17 @@ def _reasons(policy: Percentile, histogram: Histogram, timeout: float) -> Iterat
         f"{percentile} is {_format_seconds(wanted)}, as Percentile estimates it, to within 3 %: {share} of "
         "responses may time out"
     )
-    padded = median * (1 + policy.padding)
-    if padded > wanted:
+    above_median = median * (1 + policy.median_margin)
+    if above_median > wanted:
         yield (
-            f"padded to {_format_seconds(padded)}, which is p50 plus {policy.padding:.0%}: the percentile is so "
-            "close to p50 that a small change of latency would time out every request"
+            f"raised to {_format_seconds(above_median)}, which is p50 plus {policy.median_margin:.0%}: the percentile "
+            "is so close to p50 that a small change of latency would time out every request"
         )
     else:
-        yield f"no padding: {_format_seconds(padded)}, which is p50 plus {policy.padding:.0%}, is less"
+        yield f"p50 plus {policy.median_margin:.0%} is {_format_seconds(above_median)}, which is less"
     if policy.network_latency:
         yield f"{_format_seconds(policy.network_latency)} added for the network"
-    before = max(wanted, padded) + policy.network_latency
+    before = max(wanted, above_median) + policy.network_latency
     if timeout > before:
         yield f"raised to the floor of {_format_seconds(policy.floor)}: a garbage collection takes about as long"
     elif timeout < before:
@@ -174,7 +174,7 @@ def _format_code(policy: Percentile, timeout: float) -> str:
     words = [f"{policy.percent:g}", f"start={start:g}"]
     words += [
         f"{name}={getattr(policy, name):g}"
-        for name in ("floor", "ceiling", "padding", "network_latency", "min_samples")
+        for name in ("floor", "ceiling", "median_margin", "network_latency", "min_samples")
         if getattr(policy, name) != getattr(default, name)
     ]
     return f"Percentile({', '.join(words)})"

@@ -28,7 +28,7 @@ class RequestBucket(ObservingBucket):
         # Unused tokens are kept: those per second for `kept` seconds, those of the share for a hundred requests.
         capacity = max(1.0, per_second * kept + share * 100)
         super().__init__(
-            RetryBudget(capacity=capacity, cost=1.0, throttle_cost=1.0, success_tokens=0.0, min_retry_rate=0.0)
+            RetryBudget(capacity=capacity, cost=1.0, throttle_cost=1.0, first_attempt_tokens=0.0, min_retry_rate=0.0)
         )
         self._share = share
         self._per_second = per_second
@@ -54,7 +54,7 @@ class FailureBucket(ObservingBucket):
 
     def __init__(self, capacity: float = 10.0, ratio: float = 0.1) -> None:
         super().__init__(
-            RetryBudget(capacity=capacity, cost=0.0, throttle_cost=0.0, success_tokens=ratio, min_retry_rate=0.0)
+            RetryBudget(capacity=capacity, cost=0.0, throttle_cost=0.0, first_attempt_tokens=ratio, min_retry_rate=0.0)
         )
         self._ratio = ratio
 

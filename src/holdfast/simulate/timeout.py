@@ -1,7 +1,8 @@
-"""Rules for a timeout when latencies grow: fixed, learned only from successes, or `Percentile`. Pure.
+"""Compare three rules that choose a timeout, when latencies grow. Pure.
 
-Latencies are lognormal, and grow by a factor in the middle of the run. A request that timed out shows only that it
-takes longer. A rule that ignores timeouts therefore underestimates the latency.
+The rules: a fixed timeout, one learned from successes alone, and `Percentile`. Latencies are lognormal, and grow by a
+factor in the middle of the run. A request that timed out shows only that it takes longer. A rule that ignores timeouts
+therefore underestimates the latency.
 """
 
 import math
@@ -18,7 +19,7 @@ MAX_RATE = MAX_SAMPLES / LEARN_INTERVAL
 """Maximum requests per second for which a Dependency learns from every latency."""
 
 FIXED, SUCCESSES, PERCENTILE = "fixed", "successes alone", "Percentile"
-POLICIES = (FIXED, SUCCESSES, PERCENTILE)
+RULES = (FIXED, SUCCESSES, PERCENTILE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,8 +62,8 @@ class LatencyShift:
 
     @property
     def policy(self) -> Percentile:
-        """The simulated policy. Without padding, which would hide what a rule learns if sigma is small."""
-        return Percentile(self.percent, padding=0.0)
+        """The options of `Percentile`, without `median_margin`, which would hide what it learns if sigma is small."""
+        return Percentile(self.percent, median_margin=0.0)
 
     @property
     def first_slow_window(self) -> int:
@@ -77,7 +78,7 @@ class LatencyShift:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleResult:
-    """The result of one rule in one window."""
+    """The result of one rule, that is one way to choose the timeout, in one window."""
 
     false_timeouts: float
     """The share of requests that timed out. All of them would have succeeded."""
@@ -89,12 +90,13 @@ class RuleResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowResult:
-    """The results of all rules in one window, for the same latencies."""
+    """The results of three rules for the timeout in one window: fixed, from successes alone, and `Percentile`."""
 
     number: int
     ideal_timeout: float
     """The ideal timeout in seconds."""
     rules: dict[str, RuleResult]
+    """The result of each rule by its name, for the same latencies."""
 
 
 class SuccessesOnly:

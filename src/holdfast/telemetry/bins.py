@@ -81,10 +81,10 @@ def bin_number(at: float, seconds: float) -> int:
 
 
 def build_deltas(outcomes: Iterable[Outcome], seconds: float) -> list[BinDelta]:
-    """Sum outcomes into deltas, to be added to bins of `seconds` seconds. Skip outcomes that are `is_internal`."""
+    """Sum outcomes into deltas, to be added to bins of `seconds` seconds. Skip outcomes with `is_ignored`."""
     found: dict[tuple[BinKey, int], Bin] = defaultdict(Bin)
     for outcome in outcomes:
-        if not outcome.is_internal:
+        if not outcome.is_ignored:
             key = BinKey(outcome.workload, outcome.operation, outcome.zone, outcome.instance, outcome.side)
             found[key, bin_number(outcome.at, seconds)].add(outcome)
     return [

@@ -43,7 +43,7 @@ def test_messages_are_sent_seen_put_back_and_swept(tmp_path: Path, postgres_url:
     assert (depth["ready"], depth["dead"]) == (1, 2)
     assert result("redrive", queue, "--reason", "KeyError", "--rate", "1000")["count"] == 2
     assert result("redrive", queue, "--all")["count"] == 0
-    assert result("limits", queue, "t", "--rate", "5")["limits"]["rate"] == 5.0
+    assert result("limits", queue, "t", "--spill-rate", "5")["limits"]["spill_rate"] == 5.0
     assert result("sweep", queue, "--before", "1h")["dropped"] == 0
 
 
@@ -67,7 +67,7 @@ def test_queues_of_the_settings_are_made_in_the_database_of_the_settings(tmp_pat
     name = f"mail-{uuid4()}"
     (tmp_path / "holdfast.toml").write_text(
         f'[database]\nurl = "{postgres_url}"\n[[queue]]\nname = "{name}"\nlanes = 8\n'
-        '[[queue.tenant]]\nname = "t"\nlimits = { rate = 5 }\n'
+        '[[queue.tenant]]\nname = "t"\nlimits = { spill_rate = 5 }\n'
     )
     (tmp_path / "body").write_text("x")
     sent = holdfast("queue", "send", name, "body", "--tenant", "t", directory=tmp_path)
@@ -75,5 +75,5 @@ def test_queues_of_the_settings_are_made_in_the_database_of_the_settings(tmp_pat
     with open_backend(postgres_url) as backend:
         look = backend.inspect(name, tenants=["t"])
         assert look.policy == QueuePolicy(lanes=8)
-        assert [(one.ready, one.limits) for one in look.tenants] == [(1, Limits(rate=5.0))]
+        assert [(one.ready, one.limits) for one in look.tenants] == [(1, Limits(spill_rate=5.0))]
         backend.send(name, [OutgoingMessage(tenant="t", body=b"x")])

@@ -86,10 +86,10 @@ def test_bytes_that_are_no_text_come_through_pipes_files_and_the_command_line(fo
     lines = b"\r\n".join(names) + b"\r\n"
     (folder / "tenants").write_bytes(lines)
     assert result(shards("assign", "--file", "-", "--json", folder=folder, piped=lines)) == typed
-    assert result(shards("assign", "--file", "tenants", "--known", "--json", folder=folder)) == typed
+    assert result(shards("assign", "--file", "tenants", "--existing", "--json", folder=folder)) == typed
     table = shards("assign", *names, folder=folder)
     assert b"\\xff\\xfe\\x80" in table.stdout
-    finished = shards("assign", b"\xfe", "--known", folder=folder)
+    finished = shards("assign", b"\xfe", "--existing", folder=folder)
     assert (finished.returncode, finished.stderr) == (1, b"holdfast: tenant \\xfe has no shard yet\n")
     finished = shards("blast-radius", "--tenant", b"\xfe", "--json", folder=folder)
     assert (finished.returncode, json.loads(finished.stderr)["error"]) == (1, "not-found")
@@ -160,7 +160,7 @@ def test_the_whole_story_in_the_database_that_the_settings_name(folder: Path, va
     fleet = run("fleet")
     assert (fleet["version"], len(fleet["workers"])) == (3, 771)
     assert fleet["isolated"] == [{"tenant": "tenant-17", "workers": ["az1-spare", "az2-spare", "az3-spare"]}]
-    after = run("assign", "--file", "-", "--known", piped=names)
+    after = run("assign", "--file", "-", "--existing", piped=names)
     assert [one for one, other in zip(before, after, strict=True) if one != other] == [before[17]]
     assert run("blast-radius", "--tenant", "tenant-17")["partly_hit"] == 0
     assert run("release", "tenant-17")["workers"] == before[17]["workers"]

@@ -126,7 +126,7 @@ def test_a_request_that_is_late_is_refused_and_the_connection_stays(told: Waitin
         connection.request("GET", "/users/eva")
         assert connection.getresponse().read()
         connection.close()
-        assert [told.next().is_internal, told.next().is_internal] == [True, False]
+        assert [told.next().is_ignored, told.next().is_ignored] == [True, False]
 
 
 def test_a_refused_upload_is_not_asked_to_continue(told: WaitingSink, protocol: str) -> None:
@@ -218,7 +218,7 @@ def test_a_zone_that_is_out_refuses_if_it_is_told_to(told: WaitingSink, status: 
         code, headers, body = ask(port, "/users/eva")
         assert (code, json.loads(body)["type"]) == (503, "urn:holdfast:problem:zone-out")
         assert 5 <= int(headers["retry-after"]) <= 10
-        assert told.next().is_internal
+        assert told.next().is_ignored
 
 
 def test_a_handler_that_hangs_is_cut_off_if_that_is_wanted(told: WaitingSink, protocol: str) -> None:

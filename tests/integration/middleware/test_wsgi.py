@@ -114,7 +114,7 @@ def test_a_request_that_is_late_is_refused(told: WaitingSink) -> None:
         code, headers, body = ask(port, "/users/eva", "HEAD", Holdfast_Remaining="0")
         assert (code, body) == (504, b"")
         assert int(headers["content-length"]) > 0
-        assert [told.next().is_internal, told.next().is_internal] == [True, True]
+        assert [told.next().is_ignored, told.next().is_ignored] == [True, True]
 
 
 def test_heads_and_uploads_pass(told: WaitingSink) -> None:

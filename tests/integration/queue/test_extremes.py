@@ -129,7 +129,7 @@ class TestOneTenant:
 
     def test_by_default_it_is_held_back_long_before_that_and_nobody_else_is(self, backend: Backend) -> None:
         """From a tenth of `max_waiting` on it may send as fast as the backlog could be drained, and ever less."""
-        backend.change("work", QueueChange(policy=QueuePolicy(max_waiting=10_000, backpressure_rate=10.0)))
+        backend.change("work", QueueChange(policy=QueuePolicy(max_waiting=10_000, rate_under_backpressure=10.0)))
         results = [
             result
             for _ in range(5)
@@ -169,7 +169,7 @@ class TestManyTenants:
     @pytest.mark.parametrize("count", sampled([1000, 3000]))
     def test_very_many_that_exceed_their_rate_are_all_served(self, backend: Backend, count: int) -> None:
         """Each has a lane of its own then, of which some are looked at in turn."""
-        backend.change("work", QueueChange(policy=QueuePolicy(limits=Limits(rate=0.001, burst=1.0))))
+        backend.change("work", QueueChange(policy=QueuePolicy(limits=Limits(spill_rate=0.001, spill_burst=1.0))))
         tenants = [f"tenant-{number}" for number in range(count)]
         send(backend, tenants)
         send(backend, tenants)

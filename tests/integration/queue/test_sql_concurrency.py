@@ -153,7 +153,9 @@ class Traffic:
 
 @pytest.mark.parametrize("each", sampled([120, 400]))
 @pytest.mark.parametrize("hand", [4, 0])
-@pytest.mark.parametrize("limits", [Limits(), Limits(concurrency=4, rate=100.0, burst=20.0)], ids=["free", "limited"])
+@pytest.mark.parametrize(
+    "limits", [Limits(), Limits(concurrency=4, spill_rate=100.0, spill_burst=20.0)], ids=["free", "limited"]
+)
 def test_many_at_once_lose_nothing_and_hold_nothing_twice(
     database: PostgresDatabase, runs_again: list[str], limits: Limits, hand: int, each: int
 ) -> None:

@@ -701,7 +701,7 @@ def test_callers_with_little_time_do_not_shorten_the_timeout_of_the_others(
 ) -> None:
     """Of what they did not wait for is only known that it took longer."""
     dependency = make(
-        retry=Retry(max_attempts=1), timeouts=Timeouts(attempt=Percentile(99, padding=0, min_samples=100))
+        retry=Retry(max_attempts=1), timeouts=Timeouts(attempt=Percentile(99, median_margin=0, min_samples=100))
     )
 
     def answer(seconds: float) -> None:

@@ -126,7 +126,7 @@ def test_threads_spend_each_token_once() -> None:
     assert bucket.tokens == 0
 
 
-@pytest.mark.parametrize("name", ["capacity", "cost", "throttle_cost", "success_tokens", "min_retry_rate"])
+@pytest.mark.parametrize("name", ["capacity", "cost", "throttle_cost", "first_attempt_tokens", "min_retry_rate"])
 @pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
 def test_a_size_that_makes_no_sense_is_named(name: str, value: float) -> None:
     with pytest.raises(InvalidValue, match=f"budget {name} {value}: expected 0 or more"):

@@ -49,16 +49,16 @@ def test_by_default_five_samples_must_lie_above_the_percentile() -> None:
     assert Percentile(99).samples_needed == 500
 
 
-def test_where_the_percentile_is_close_to_the_median_the_median_is_padded() -> None:
+def test_where_the_percentile_is_close_to_the_median_the_timeout_has_a_margin() -> None:
     tight = seen(*[1.0] * 1000)
-    assert Percentile(99, padding=1.0).choose(tight, 5.0) == pytest.approx(2.0, rel=1 / 16)
-    assert Percentile(99, padding=0).choose(tight, 5.0) == pytest.approx(1.0, rel=1 / 16)
+    assert Percentile(99, median_margin=1.0).choose(tight, 5.0) == pytest.approx(2.0, rel=1 / 16)
+    assert Percentile(99, median_margin=0).choose(tight, 5.0) == pytest.approx(1.0, rel=1 / 16)
     wide = seen(*[1.0] * 980, *[4.0] * 20)
-    assert Percentile(99, padding=1.0).choose(wide, 5.0) == pytest.approx(4.0, rel=1 / 16)
+    assert Percentile(99, median_margin=1.0).choose(wide, 5.0) == pytest.approx(4.0, rel=1 / 16)
 
 
 def test_the_way_through_the_network_is_added() -> None:
-    assert Percentile(99, padding=0, network_latency=0.3).choose(seen(*[1.0] * 1000), 5.0) == pytest.approx(
+    assert Percentile(99, median_margin=0, network_latency=0.3).choose(seen(*[1.0] * 1000), 5.0) == pytest.approx(
         1.3, rel=1 / 16
     )
 
@@ -72,7 +72,7 @@ def test_floor_and_ceiling_hold() -> None:
 def test_when_a_little_more_than_accepted_is_cut_off_it_grows_as_the_tail_does() -> None:
     # Above 1 s lies 4 %, above 2 s 2 %, and 2 % are cut off where 1 % is accepted: the tail halves with each doubling.
     histogram = seen(*[0.5] * 960, *[1.5] * 20, *[math.inf] * 20)
-    grown = Percentile(99, padding=0).choose(histogram, 2.0)
+    grown = Percentile(99, median_margin=0).choose(histogram, 2.0)
     assert 2.0 < grown <= 4.0
 
 
@@ -92,7 +92,7 @@ def test_many_timeouts_double_it_and_let_it_begin_anew() -> None:
 
 
 def test_old_cut_offs_do_not_raise_it_again() -> None:
-    estimator = Estimator(Percentile(99, start=1.0, padding=0))
+    estimator = Estimator(Percentile(99, start=1.0, median_margin=0))
     estimator.learn([*[0.1] * 65, math.inf] * 15 + [0.5] * 10)
     raised = estimator.value
     assert raised > 1.0
@@ -136,7 +136,7 @@ def steady(estimator: Estimator, samples: int, scale: float, chance: str, sigma:
 @pytest.mark.parametrize("sigma", [0.3, 0.5, 1.0])
 @pytest.mark.parametrize("seed", sampled(["a", "b", "c"]))
 def test_as_many_good_answers_are_cut_off_as_was_accepted_and_it_does_not_creep(seed: str, sigma: float) -> None:
-    estimator = Estimator(Percentile(99.9, padding=0.5))
+    estimator = Estimator(Percentile(99.9, median_margin=0.5))
     steady(estimator, 20_000, 1.0, seed, sigma)
     rates = [steady(estimator, 100_000, 1.0, f"{seed}{round_}", sigma) for round_ in range(2)]
     assert all(0.0005 <= rate <= 0.0015 for rate in rates), rates
@@ -178,7 +178,7 @@ def test_it_never_leaves_its_bounds(samples: list[float], percent: float) -> Non
         ({"floor": 20.0}, "floor 20.0 and ceiling 10.0"),
         ({"ceiling": math.inf}, "ceiling inf"),
         ({"start": 11.0}, "start 11.0: expected 0.01 to 10.0"),
-        ({"padding": -1}, "padding -1"),
+        ({"median_margin": -1}, "median_margin -1"),
         ({"network_latency": math.nan}, "network_latency nan"),
         ({"min_samples": 0}, "min_samples 0"),
     ],

@@ -76,7 +76,7 @@ def test_a_simulation_is_a_table_with_a_line_for_each_and_says_nothing_else(run:
         "jitter": Contention().strategies(),
         "amplification": [policy.name for policy in amplification.POLICIES],
         "metastability": [callers.name for callers in metastability.CALLERS],
-        "timeout": timeout.POLICIES,
+        "timeout": timeout.RULES,
     }[words[2]]
     assert all(name in ran.out for name in named)
 
@@ -226,9 +226,20 @@ def many(here: Path) -> list[float]:
 
 
 def test_the_advice_is_that_of_the_library(run: Run, many: list[float]) -> None:
-    policy = Percentile(99.5, floor=0.02, ceiling=8.0, padding=0.5, network_latency=0.1)
+    policy = Percentile(99.5, floor=0.02, ceiling=8.0, median_margin=0.5, network_latency=0.1)
     said = advise(many, policy, rate=30.0)
-    words = ("--percent", "99.5", "--floor", "0.02", "--ceiling", "8", "--padding", "0.5", "--network-latency", "0.1")
+    words = (
+        "--percent",
+        "99.5",
+        "--floor",
+        "0.02",
+        "--ceiling",
+        "8",
+        "--median-margin",
+        "0.5",
+        "--network-latency",
+        "0.1",
+    )
     found = run("calls", "advise", "many.txt", *words, "--rate", "30", "--json").result
     assert found == as_json(said) | {"has_enough_samples": True}
     assert found["limit"] == said.limit
@@ -269,7 +280,7 @@ def test_how_many_were_cut_off_is_told(run: Run, here: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("--percent", "40"), ("--floor", "0"), ("--padding", "-1"), ("--rate", "0")]
+    ("name", "value"), [("--percent", "40"), ("--floor", "0"), ("--median-margin", "-1"), ("--rate", "0")]
 )
 def test_a_wrong_setting_exits_with_2(run: Run, many: list[float], name: str, value: str) -> None:
     assert run("calls", "advise", "many.txt", name, value).code == 2

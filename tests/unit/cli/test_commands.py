@@ -156,7 +156,7 @@ WRONG: list[tuple[list[str], str]] = [
     (["calls", "advise"], "FILE"),
     (["calls", "advise", "latencies.csv", "--unit", "min"], "min"),
     (["queue", "send", "mail"], "--tenant"),
-    (["queue", "limits", "mail", "--rate", "many"], "many"),
+    (["queue", "limits", "mail", "--spill-rate", "many"], "many"),
     (["queue", "resize", "mail"], "LANES"),
     (["queue", "sweep", "mail"], "--before"),
     (["queue", "top", "--interval", "0"], "--interval"),

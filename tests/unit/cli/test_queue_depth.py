@@ -89,7 +89,7 @@ class TestStores:
     ) -> None:
         (here / "holdfast.toml").write_text(
             'data_directory = "data"\n[[queue]]\nname = "mail"\nlanes = 7\n[[queue.tenant]]\nname = "t"\n'
-            "limits = { rate = 5 }\n"
+            "limits = { spill_rate = 5 }\n"
         )
         if words[0] == "resize":
             words = ["list"]
@@ -97,7 +97,7 @@ class TestStores:
         with opened(here / "data" / "queue.sqlite") as backend:
             look = backend.inspect("mail", tenants=["t"])
         assert look.policy == QueuePolicy(lanes=7)
-        assert [one.limits for one in look.tenants] == [Limits(rate=5.0)]
+        assert [one.limits for one in look.tenants] == [Limits(spill_rate=5.0)]
 
     def test_a_password_is_never_shown(self, run: Run, words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setenv("HOLDFAST_DATABASE__TIMEOUT", "0.01")
@@ -243,9 +243,9 @@ def test_a_file_of_another_user_is_told(run: Run, here: Path) -> None:
 def test_settings_leave_a_queue_alone_that_exists(run: Run, here: Path) -> None:
     make("mail")
     with opened() as backend:
-        backend.change("mail", QueueChange(limits={"t": Limits(rate=1.0)}))
+        backend.change("mail", QueueChange(limits={"t": Limits(spill_rate=1.0)}))
     (here / "holdfast.toml").write_text(
-        '[[queue]]\nname = "mail"\nlanes = 7\n[[queue.tenant]]\nname = "t"\nlimits = { rate = 5 }\n'
+        '[[queue]]\nname = "mail"\nlanes = 7\n[[queue.tenant]]\nname = "t"\nlimits = { spill_rate = 5 }\n'
         '[[queue]]\nname = "new"\n'
     )
     ran = run("queue", "list")
@@ -253,7 +253,7 @@ def test_settings_leave_a_queue_alone_that_exists(run: Run, here: Path) -> None:
     with opened() as backend:
         look = backend.inspect("mail", tenants=["t"])
     assert look.policy == QueuePolicy()
-    assert [one.limits for one in look.tenants] == [Limits(rate=1.0)]
+    assert [one.limits for one in look.tenants] == [Limits(spill_rate=1.0)]
 
 
 class TestDepth:
@@ -263,7 +263,7 @@ class TestDepth:
         fill("mail", *of("a", b"1", b"2"), *of("b", b"3", b"4"))
         assert len(taken("mail", 1)) == 1
         with opened() as backend:
-            backend.change("mail", QueueChange(limits={"noisy": Limits(rate=1.0, burst=1.0)}))
+            backend.change("mail", QueueChange(limits={"noisy": Limits(spill_rate=1.0, spill_burst=1.0)}))
         fill("mail", *of("noisy", *[b"x"] * 5))
         mail, reports = run("queue", "depth", "--json").result
         assert (mail["queue"], mail["ready"], mail["leased"], mail["delayed"], mail["dead"]) == ("mail", 4, 1, 0, 1)
@@ -292,7 +292,7 @@ class TestDepth:
     def test_people_get_tables_of_queues_tenants_and_lanes(self, run: Run) -> None:
         make("mail", "reports")
         with opened() as backend:
-            backend.change("mail", QueueChange(limits={"[bold]b": Limits(rate=1.5, burst=1.0)}))
+            backend.change("mail", QueueChange(limits={"[bold]b": Limits(spill_rate=1.5, spill_burst=1.0)}))
         fill("mail", *of("a", b"1"), *of("[bold]b", b"2", b"3"))
         ran = run("queue", "depth", "--lanes")
         assert (ran.code, ran.err) == (0, "")
@@ -300,7 +300,7 @@ class TestDepth:
         assert [row[:6] for row in table(queues)] == [["mail", "2", "1", "0", "0", "0"], ["reports", *["0"] * 5]]
         assert re.fullmatch(r"\d+\.\ds", table(queues)[0][6])
         assert table(tenants) == [
-            ["mail", "[bold]b", "1", "1", "0", "0", "0", "rate=1.5 burst=1"],
+            ["mail", "[bold]b", "1", "1", "0", "0", "0", "spill_rate=1.5 spill_burst=1"],
             ["mail", "a", "1", "0", "0", "0", "0"],
         ]
         assert [row[0] for row in table(lanes)] == ["mail"] * 3

@@ -28,8 +28,8 @@ def test_without_anything_to_change_they_are_shown(run: Run) -> None:
         "queue": "mail",
         "tenant": None,
         "limits": {
-            "rate": None,
-            "burst": None,
+            "spill_rate": None,
+            "spill_burst": None,
             "max_rate": 100.0,
             "max_burst": None,
             "over_max_rate": "refuse",
@@ -48,10 +48,10 @@ def test_without_anything_to_change_they_are_shown(run: Run) -> None:
 
 
 def test_a_tenant_gets_limits_of_its_own_beside_those_that_held_for_it(run: Run) -> None:
-    ran = run("queue", "limits", "mail", "a", "--rate", "50", "--concurrency", "10")
+    ran = run("queue", "limits", "mail", "a", "--spill-rate", "50", "--concurrency", "10")
     assert ran.out.startswith("a has limits of its own\n")
-    assert kept()[1] == Limits(max_rate=100.0, rate=50.0, concurrency=10)
-    result = run("queue", "limits", "mail", "a", "--rate", "none", "--over-max-rate", "delay", "--json").result
+    assert kept()[1] == Limits(max_rate=100.0, spill_rate=50.0, concurrency=10)
+    result = run("queue", "limits", "mail", "a", "--spill-rate", "none", "--over-max-rate", "delay", "--json").result
     assert (result["tenant"], result["is_own"]) == ("a", True)
     assert kept() == (
         QueuePolicy(ttl=50.0, limits=Limits(max_rate=100.0)),
@@ -62,14 +62,25 @@ def test_a_tenant_gets_limits_of_its_own_beside_those_that_held_for_it(run: Run)
 
 def test_every_limit_can_be_set(run: Run) -> None:
     words = [
-        *("--rate", "1.5", "--burst", "2", "--max-rate", "3", "--max-burst", "4", "--over-max-rate", "delay"),
+        *(
+            "--spill-rate",
+            "1.5",
+            "--spill-burst",
+            "2",
+            "--max-rate",
+            "3",
+            "--max-burst",
+            "4",
+            "--over-max-rate",
+            "delay",
+        ),
         *("--run-rate", "5", "--run-burst", "6", "--concurrency", "7", "--max-waiting", "8"),
     ]
     assert len(words) == 2 * len(Limits.__struct_fields__)
     assert run("queue", "limits", "mail", "a", *words).code == 0
     assert kept()[1] == Limits(
-        rate=1.5,
-        burst=2.0,
+        spill_rate=1.5,
+        spill_burst=2.0,
         max_rate=3.0,
         max_burst=4.0,
         over_max_rate=OverMaxRate.DELAY,
@@ -81,7 +92,7 @@ def test_every_limit_can_be_set(run: Run) -> None:
 
 
 def test_a_tenant_that_is_cleared_has_the_limits_of_the_queue_again(run: Run) -> None:
-    run("queue", "limits", "mail", "a", "--rate", "50")
+    run("queue", "limits", "mail", "a", "--spill-rate", "50")
     assert run("queue", "limits", "mail", "a", "--clear", "--json").result["is_own"] is False
     assert kept()[1] is None
 
@@ -104,10 +115,10 @@ def test_limits_hold_at_once(run: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        (["--rate", "0"], "limit rate 0"),
-        (["--rate", "-1"], "limit rate -1"),
+        (["--spill-rate", "0"], "limit spill_rate 0"),
+        (["--spill-rate", "-1"], "limit spill_rate -1"),
         (["--concurrency", "0"], "limit concurrency 0"),
-        (["--clear", "--rate", "3"], "--clear cannot be combined with limits"),
+        (["--clear", "--spill-rate", "3"], "--clear cannot be combined with limits"),
     ],
 )
 def test_limits_that_cannot_be_right_change_nothing(run: Run, words: list[str], told: str) -> None:
@@ -120,7 +131,7 @@ def test_limits_that_cannot_be_right_change_nothing(run: Run, words: list[str], 
 
 
 def test_a_tenant_with_an_empty_name_is_none(run: Run) -> None:
-    ran = run("queue", "limits", "mail", "", "--rate", "3", "--json")
+    ran = run("queue", "limits", "mail", "", "--spill-rate", "3", "--json")
     assert (ran.code, ran.error["error"]) == (2, "invalid-value")
 
 
@@ -154,6 +165,6 @@ class TestResize:
 
 def test_a_change_that_is_made_meanwhile_elsewhere_is_of_another_tenant(run: Run) -> None:
     with opened() as backend:
-        backend.change("mail", QueueChange(limits={"b": Limits(rate=1.0)}))
-    run("queue", "limits", "mail", "a", "--rate", "3")
-    assert kept("b")[1] == Limits(rate=1.0)
+        backend.change("mail", QueueChange(limits={"b": Limits(spill_rate=1.0)}))
+    run("queue", "limits", "mail", "a", "--spill-rate", "3")
+    assert kept("b")[1] == Limits(spill_rate=1.0)

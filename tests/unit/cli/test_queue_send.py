@@ -120,7 +120,7 @@ def test_a_key_that_cannot_be_one_is_refused_before_a_line_is_sent(run: Run, her
 
 def test_people_are_told_what_waits_apart(run: Run, type_in: TypeIn) -> None:
     with opened() as backend:
-        backend.change("mail", QueueChange(limits={"t": Limits(rate=1.0, burst=1.0)}))
+        backend.change("mail", QueueChange(limits={"t": Limits(spill_rate=1.0, spill_burst=1.0)}))
     type_in(b"a\nb\nc\n")
     ran = run("queue", "send", "mail", "--lines", "--tenant", "t")
     assert ran.out == "3 sent to mail, 2 spilled\n"

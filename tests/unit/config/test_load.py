@@ -571,7 +571,7 @@ name = "mail"
 lease = 5
 spill_above = "none"
 [queue.limits]
-rate = 3
+spill_rate = 3
 [[queue.tenant]]
 name = "tenant-ä"
 limits = { concurrency = 2, over_max_rate = "delay" }
@@ -582,7 +582,7 @@ class TestQueues:
     def test_a_queue_has_the_defaults_of_every_queue_and_what_is_set(self, write: Write) -> None:
         (queue,) = load(write(QUEUE), {}).settings.queue
         assert queue.name == "mail"
-        assert queue.policy == QueuePolicy(lease=5.0, spill_above=None, limits=Limits(rate=3.0))
+        assert queue.policy == QueuePolicy(lease=5.0, spill_above=None, limits=Limits(spill_rate=3.0))
         assert type(queue.policy) is QueuePolicy, "what is kept knows nothing of settings"
         assert queue.own_limits == {"tenant-ä": Limits(concurrency=2, over_max_rate=OverMaxRate.DELAY)}
         assert {type(limits) for limits in [queue.policy.limits, *queue.own_limits.values()]} == {Limits}
@@ -612,8 +612,12 @@ class TestQueues:
             (("lease = 5", "lesse = 5"), 3, "queue[0].lesse: there is no such setting; did you mean lease?"),
             (('"none"', '"never"'), 4, 'queue[0].spill_above: expected a whole number or "none", found "never"'),
             (("lease = 5", "lease = 'none'"), 3, 'queue[0].lease: expected a number, found "none"'),
-            (("rate = 3", "rate = -3"), 6, "queue[0].limits: rate -3.0: expected a number from "),
-            (("rate = 3", "rat = 3"), 6, "queue[0].limits.rat: there is no such setting; did you mean rate?"),
+            (("spill_rate = 3", "spill_rate = -3"), 6, "queue[0].limits: spill_rate -3.0: expected a number from "),
+            (
+                ("spill_rate = 3", "spil_rate = 3"),
+                6,
+                "queue[0].limits.spil_rate: there is no such setting; did you mean spill_rate?",
+            ),
             (
                 ('"delay"', '"x"'),
                 9,

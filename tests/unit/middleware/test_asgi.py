@@ -129,7 +129,7 @@ def test_a_request_that_is_late_is_refused_without_the_application(runtime: Runt
     assert first["status"] == 504
     assert json.loads(second["body"])["type"] == "urn:holdfast:problem:deadline-exceeded"
     assert sink.counts == ["5xx 0"]
-    assert sink.outcomes[0].is_internal
+    assert sink.outcomes[0].is_ignored
 
 
 def test_a_refusal_of_a_head_request_has_no_body_but_its_length(runtime: Runtime) -> None:
@@ -172,7 +172,7 @@ def test_a_request_is_reported_once_with_its_place_and_latency(runtime: Runtime,
     expected = ("shop", HERE, "i-1", clock.wall(), Side.SERVER)
     assert (told.workload, told.zone, told.instance, told.at, told.side) == expected
     assert told.operation == Operation("shop", "GET /users/{id}")
-    assert not told.is_internal
+    assert not told.is_ignored
 
 
 def test_the_latency_ends_with_the_last_byte_and_not_with_what_is_done_afterwards(
@@ -461,7 +461,7 @@ def test_a_service_that_refuses_says_when_to_come_back(runtime: Runtime, sink: K
     app = wrap(fine, sink, runtime, zones=zones, refuse_while_out=True)
     answer = ask(app)[0]
     assert (answer["status"], dict(answer["headers"])[b"retry-after"]) == (503, b"8")
-    assert [one.is_internal for one in sink.outcomes] == [True]
+    assert [one.is_ignored for one in sink.outcomes] == [True]
     zones.are_out = frozenset()
     assert ask(app)[0]["status"] == 200
 
@@ -503,7 +503,7 @@ def test_a_handler_that_overruns_is_cut_off_if_that_is_wanted(sink: Kept, runtim
     first, second = ask(wrap(hangs, sink, runtime, cancel_overruns=True))
     assert (first["status"], json.loads(second["body"])["status"]) == (504, 504)
     assert [one.count_5xx for one in sink.outcomes] == [1]
-    assert not sink.outcomes[0].is_internal
+    assert not sink.outcomes[0].is_ignored
 
 
 def test_a_handler_that_has_begun_to_answer_is_not_cut_off(sink: Kept, runtime: Runtime) -> None:

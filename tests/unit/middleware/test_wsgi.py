@@ -150,7 +150,7 @@ def test_a_request_that_is_late_is_refused_without_the_application(runtime: Runt
     assert json.loads(server.read())["type"] == "urn:holdfast:problem:deadline-exceeded"
     assert server.status == "504 Gateway Timeout"
     assert sink.counts == ["5xx 0"]
-    assert sink.outcomes[0].is_internal
+    assert sink.outcomes[0].is_ignored
 
 
 def test_a_refusal_of_a_head_request_has_no_body_but_its_length(runtime: Runtime) -> None:
@@ -179,7 +179,7 @@ def test_a_request_is_reported_once_with_its_place_and_latency(runtime: Runtime,
     assert sink.counts == ["2xx 2"]
     assert (told.workload, told.zone, told.instance, told.at) == ("shop", HERE, "i-1", clock.wall())
     assert told.operation == Operation("shop", "GET /users/<id>")
-    assert not told.is_internal
+    assert not told.is_ignored
 
 
 def test_an_ordinary_answer_passes_as_it_is(runtime: Runtime, sink: Kept) -> None:
@@ -431,4 +431,4 @@ def test_a_service_that_refuses_says_when_to_come_back(runtime: Runtime, sink: K
     server = Server(checked(fine, sink, runtime, zones=zones, refuse_while_out=True))
     server.read()
     assert (server.status, server.headers["retry-after"]) == ("503 Service Unavailable", "8")
-    assert [one.is_internal for one in sink.outcomes] == [True]
+    assert [one.is_ignored for one in sink.outcomes] == [True]

@@ -39,7 +39,7 @@ def delivery(
     waited: float | None = None,
     attempt: int = 1,
     queue: str = "mail",
-    first_of_topic: bool = False,
+    first_subscriber: bool = False,
     spilled: bool = False,
 ) -> Delivery:
     """One that was sent `age` seconds before now, and has waited for as long unless it is said otherwise."""
@@ -53,7 +53,7 @@ def delivery(
         sent_at=NOW - age,
         ready_since=NOW - (age if waited is None else waited),
         trace="00-0-0-00",
-        is_first_of_topic=first_of_topic,
+        is_first_subscriber=first_subscriber,
     )
 
 

@@ -78,7 +78,7 @@ def test_a_request_that_no_backend_can_fulfil_is_refused(count: int, lease: floa
 
 def test_what_is_right_is_returned_as_it_is() -> None:
     request, query = LeaseRequest(queue="work", count=1, lease=1.0), DeadLetterQuery(queue="work")
-    change = QueueChange(limits={"a": Limits(rate=1.0)}, subscribe=["news"])
+    change = QueueChange(limits={"a": Limits(spill_rate=1.0)}, subscribe=["news"])
     assert (check_request(request), check_query(query), check_change(change)) == (request, query, change)
 
 

@@ -25,7 +25,7 @@ def everything() -> Iterator[QueueObservation]:
     """All that there is a metric for."""
     yield sent("acme", spilled=1)
     yield from (sent("acme", refused=reason) for reason in RefusalReason)
-    yield polled(delivery(age=2, first_of_topic=True), redelivered=1, dropped=1, spilled=1, buried=1)
+    yield polled(delivery(age=2, first_subscriber=True), redelivered=1, dropped=1, spilled=1, buried=1)
     yield polled()
     yield from (handled(ending) for ending in AttemptResult)
     yield trouble()

@@ -31,7 +31,7 @@ EVERYTHING = (
     polled(delivery(age=2), delivery(age=90, attempt=2), redelivered=1, dropped=2, spilled=3, buried=4),
     polled(),
     polled(),
-    polled(delivery(age=7, first_of_topic=True)),
+    polled(delivery(age=7, first_subscriber=True)),
     handled(seconds=0.1),
     handled(AttemptResult.RETRIED, seconds=0.3),
     trouble(),
@@ -204,7 +204,7 @@ def test_any_name_fits_into_a_dimension(queue: str, name: str) -> None:
 
 def test_the_largest_line_is_far_below_the_limit() -> None:
     events = [handled(seconds=1 / (number + 3), tenant="t" * 512) for number in range(1000)]
-    ages = [polled(delivery("t" * 512, age=1 / (number + 3), first_of_topic=True)) for number in range(1000)]
+    ages = [polled(delivery("t" * 512, age=1 / (number + 3), first_subscriber=True)) for number in range(1000)]
     lines = told(*events, *ages, *EVERYTHING)
     assert max(len(json.dumps(line)) for line in lines) < 100_000
 

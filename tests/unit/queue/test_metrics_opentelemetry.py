@@ -29,7 +29,7 @@ def metrics() -> Iterator[Metrics]:
 
 def test_a_poll_is_counted_by_the_conventions_for_messaging(metrics: Metrics) -> None:
     sink = QueueMetrics(OpenTelemetryExporter(metrics.meter))
-    sink.emit(polled(delivery(age=2), delivery(age=40, attempt=2), delivery(age=3, first_of_topic=True)))
+    sink.emit(polled(delivery(age=2), delivery(age=40, attempt=2), delivery(age=3, first_subscriber=True)))
     sink.emit(polled(redelivered=1, dropped=2, spilled=3, buried=4))
     assert metrics.read() == {
         "messaging.client.consumed.messages": [(RECEIVE | {"holdfast.tenant": "acme"}, 3)],

@@ -91,16 +91,16 @@ def test_queues_that_are_known_begin_at_nothing() -> None:
 def test_a_producer_counts_what_is_stored_refused_and_spilled_by_tenant() -> None:
     metrics = Scraped()
     metrics.emit(sent("acme", "acme", spilled=1, duplicates=5))
-    metrics.emit(sent("acme", "bolt", "bolt", refused=RefusalReason.RATE))
+    metrics.emit(sent("acme", "bolt", "bolt", refused=RefusalReason.MAX_RATE))
     metrics.emit(sent("bolt", refused=RefusalReason.MAX_WAITING))
     assert values(metrics, "holdfast_queue_sent_total") == {("mail",): 2}
     assert values(metrics, "holdfast_queue_tenant_sent_total") == {("mail", "acme"): 2}
     assert values(metrics, "holdfast_queue_spilled_total") == {("mail",): 1}
     assert values(metrics, "holdfast_queue_tenant_spilled_total") == {("mail", "acme"): 1}
-    assert values(metrics, "holdfast_queue_refused_total") == {("mail", "rate"): 3, ("mail", "max_waiting"): 1}
+    assert values(metrics, "holdfast_queue_refused_total") == {("mail", "max_rate"): 3, ("mail", "max_waiting"): 1}
     assert values(metrics, "holdfast_queue_tenant_refused_total") == {
-        ("mail", "acme", "rate"): 1,
-        ("mail", "bolt", "rate"): 2,
+        ("mail", "acme", "max_rate"): 1,
+        ("mail", "bolt", "max_rate"): 2,
         ("mail", "bolt", "max_waiting"): 1,
     }
 
@@ -116,18 +116,18 @@ def test_spilled_messages_of_workers_and_producers_are_one_total() -> None:
 def test_of_very_many_tenants_that_send_few_have_a_name() -> None:
     metrics = Scraped(max_tenants=2)
     for number in range(50):
-        metrics.emit(sent(f"tenant-{number}", refused=RefusalReason.RATE))
+        metrics.emit(sent(f"tenant-{number}", refused=RefusalReason.MAX_RATE))
     assert set(values(metrics, "holdfast_queue_tenant_refused_total")) == {
-        ("mail", name, "rate") for name in ("tenant-0", "tenant-1", "other")
+        ("mail", name, "max_rate") for name in ("tenant-0", "tenant-1", "other")
     }
-    assert values(metrics, "holdfast_queue_refused_total")["mail", "rate"] == 50
+    assert values(metrics, "holdfast_queue_refused_total")["mail", "max_rate"] == 50
 
 
 def test_a_producer_begins_at_nothing_and_is_no_worker() -> None:
     metrics = Scraped()
     metrics.start_producer("mail")
     assert values(metrics, "holdfast_queue_sent_total") == {("mail",): 0}
-    assert values(metrics, "holdfast_queue_refused_total") == {("mail", "rate"): 0, ("mail", "max_waiting"): 0}
+    assert values(metrics, "holdfast_queue_refused_total") == {("mail", "max_rate"): 0, ("mail", "max_waiting"): 0}
     assert values(metrics, "holdfast_queue_spilled_total") == {("mail",): 0}
     assert values(metrics, "holdfast_queue_polls_total") == {}
 
@@ -154,7 +154,7 @@ def test_ages_of_first_attempts_are_told_apart_from_the_others() -> None:
             delivery(age=1.0),
             delivery(age=40.0, attempt=2),
             delivery(age=300.0, waited=2.0),
-            delivery(age=5.0, first_of_topic=True),
+            delivery(age=5.0, first_subscriber=True),
         )
     )
     for name, count, total in (("age", 4, 346), ("first_attempt_age", 2, 6), ("first_subscriber_age", 1, 5)):

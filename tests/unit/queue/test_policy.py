@@ -26,7 +26,7 @@ def policy(**options: Any) -> QueuePolicy:
     return QueuePolicy(**options)
 
 
-@pytest.mark.parametrize("name", ["rate", "burst", "max_rate", "max_burst", "run_rate", "run_burst"])
+@pytest.mark.parametrize("name", ["spill_rate", "spill_burst", "max_rate", "max_burst", "run_rate", "run_burst"])
 @pytest.mark.parametrize("value", [0, -1.0, 1e-9, 1e15, *NEVER_A_NUMBER])
 def test_a_rate_that_cannot_be_is_named(name: str, value: Any) -> None:
     with pytest.raises(InvalidValue, match=rf"limit {name} .*{value!r}: expected a number from .* or none"):
@@ -46,7 +46,7 @@ def test_what_becomes_of_excess_is_one_of_two() -> None:
         Limits(over_max_rate="drop")  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("limits", [{"rate": 1}, None, 5.0])
+@pytest.mark.parametrize("limits", [{"spill_rate": 1}, None, 5.0])
 def test_limits_are_limits(limits: Any) -> None:
     with pytest.raises(InvalidValue, match=f"queue limits of type {type(limits).__name__}: expected Limits"):
         policy(limits=limits)
@@ -57,7 +57,7 @@ BAD = {
     "lanes_per_tenant": [-1, 65, 129, 2.0],
     "spill_above": [-1, 0.5],
     "max_waiting": [0, -5, 1.5],
-    "backpressure_rate": [0, -1.0, 1e13],
+    "rate_under_backpressure": [0, -1.0, 1e13],
     "fresh_for": [-1.0, 1e9],
     "backlog_share": [-0.1, 0.6],
     "low_priority_share": [-0.1, 0.6],
@@ -106,17 +106,18 @@ def test_shares_leave_something_for_the_fresh_and_urgent() -> None:
 
 def test_a_burst_that_is_not_set_follows_from_its_rate() -> None:
     """Ten seconds of what is sent, a tenth of a second of what is handed out, and at least one."""
-    limits = Limits(rate=5.0, max_rate=7.0, run_rate=50.0)
-    assert limits.bucket("rate") == (5.0, 50.0)
+    limits = Limits(spill_rate=5.0, max_rate=7.0, run_rate=50.0)
+    assert limits.bucket("spill_rate") == (5.0, 50.0)
     assert limits.bucket("max_rate") == (7.0, 70.0)
     assert limits.bucket("run_rate") == (50.0, 5.0)
     assert Limits(run_rate=0.5).bucket("run_rate") == (0.5, 1.0)
 
 
 def test_a_burst_that_is_set_is_its_own() -> None:
-    limits = Limits(rate=5.0, burst=1.0, max_rate=5.0, max_burst=2.0, run_rate=5.0, run_burst=3.0)
-    assert [limits.bucket(name) for name in ("rate", "max_rate", "run_rate")] == [(5.0, 1.0), (5.0, 2.0), (5.0, 3.0)]
-    assert Limits(burst=5.0).bucket("rate") is None
+    limits = Limits(spill_rate=5.0, spill_burst=1.0, max_rate=5.0, max_burst=2.0, run_rate=5.0, run_burst=3.0)
+    buckets = [limits.bucket(name) for name in ("spill_rate", "max_rate", "run_rate")]
+    assert buckets == [(5.0, 1.0), (5.0, 2.0), (5.0, 3.0)]
+    assert Limits(spill_burst=5.0).bucket("spill_rate") is None
 
 
 @given(
@@ -125,7 +126,9 @@ def test_a_burst_that_is_set_is_its_own() -> None:
         lanes=st.integers(64, 4096),
         lanes_per_tenant=st.integers(0, 64),
         ttl=st.none() | st.floats(0.01, 1000),
-        limits=st.builds(Limits, rate=st.none() | st.floats(0.1, 100), over_max_rate=st.sampled_from(OverMaxRate)),
+        limits=st.builds(
+            Limits, spill_rate=st.none() | st.floats(0.1, 100), over_max_rate=st.sampled_from(OverMaxRate)
+        ),
     )
 )
 def test_a_policy_is_kept_as_it_is(kept: QueuePolicy) -> None:
@@ -143,7 +146,7 @@ class TestKept:
 
     def test_it_is_what_was_kept(self) -> None:
         kept = QueuePolicy(
-            lanes=16, lanes_per_tenant=2, ttl=5.0, limits=Limits(rate=2.0, over_max_rate=OverMaxRate.DELAY)
+            lanes=16, lanes_per_tenant=2, ttl=5.0, limits=Limits(spill_rate=2.0, over_max_rate=OverMaxRate.DELAY)
         )
         assert decode_policy(msgspec.json.encode(kept)) == kept
         assert decode_limits(msgspec.json.encode(kept.limits)) == kept.limits
@@ -151,9 +154,9 @@ class TestKept:
 
     def test_what_a_newer_release_has_added_is_passed_over(self) -> None:
         """Older processes go on while the newer ones are rolled out."""
-        kept = b'{"lanes": 16, "new": {"lanes": 3}, "limits": {"rate": 2.0, "newer": [1]}}'
-        assert decode_policy(kept) == QueuePolicy(lanes=16, limits=Limits(rate=2.0))
-        assert decode_limits(b'{"rate": 2.0, "newer": null}') == Limits(rate=2.0)
+        kept = b'{"lanes": 16, "new": {"lanes": 3}, "limits": {"spill_rate": 2.0, "newer": [1]}}'
+        assert decode_policy(kept) == QueuePolicy(lanes=16, limits=Limits(spill_rate=2.0))
+        assert decode_limits(b'{"spill_rate": 2.0, "newer": null}') == Limits(spill_rate=2.0)
 
     def test_whoever_writes_one_must_know_what_it_says(self) -> None:
         with pytest.raises(msgspec.ValidationError, match="new"):
@@ -172,10 +175,10 @@ class TestKept:
 def test_differences_are_named_with_both_values() -> None:
     kept, wanted = (
         QueuePolicy(lease=7.0, ttl=60.0),
-        QueuePolicy(lease=9.0, limits=Limits(rate=5, over_max_rate=OverMaxRate.DELAY)),
+        QueuePolicy(lease=9.0, limits=Limits(spill_rate=5, over_max_rate=OverMaxRate.DELAY)),
     )
     assert list_differences(kept, wanted, " of mail") == [
-        "limits.rate of mail is none and not 5",
+        "limits.spill_rate of mail is none and not 5",
         "limits.over_max_rate of mail is refuse and not delay",
         "ttl of mail is 60 and not none",
         "lease of mail is 7 and not 9",

@@ -229,9 +229,9 @@ class TestOpening:
         for policy in (None, QueuePolicy(lease=7.0)):
             Queue("work", backend, policy=policy).open()
         assert caplog.text == ""
-        Queue("work", backend, policy=QueuePolicy(lease=9.0, limits=Limits(rate=5))).open()
+        Queue("work", backend, policy=QueuePolicy(lease=9.0, limits=Limits(spill_rate=5))).open()
         assert "queue work already exists with a different policy: " in caplog.text
-        assert "limits.rate is none and not 5, lease is 7 and not 9. The policy in a program" in caplog.text
+        assert "limits.spill_rate is none and not 5, lease is 7 and not 9. The policy in a program" in caplog.text
 
     @pytest.mark.parametrize(
         ("at", "address"),

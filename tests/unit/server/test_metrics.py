@@ -97,16 +97,19 @@ def test_a_scrape_tells_how_deep_the_queues_are(api: Api, backend: Watched, cloc
 
 
 def test_it_counts_what_is_sent_and_refused_by_reason_and_tenant(api: Api, clock: FakeClock) -> None:
-    limits = {"anna": Limits(max_rate=1.0, max_burst=2.0), "bert/../x": Limits(max_waiting=1, rate=1.0, burst=1.0)}
+    limits = {
+        "anna": Limits(max_rate=1.0, max_burst=2.0),
+        "bert/../x": Limits(max_waiting=1, spill_rate=1.0, spill_burst=1.0),
+    }
     api.backend.change(QUEUE, QueueChange(limits=limits))
-    assert scraped(api, "holdfast_queue_refused_total") == {(QUEUE, "rate"): 0, (QUEUE, "max_waiting"): 0}
+    assert scraped(api, "holdfast_queue_refused_total") == {(QUEUE, "max_rate"): 0, (QUEUE, "max_waiting"): 0}
     assert [api.send("anna").status_code for _ in range(5)] == [202, 202, 429, 429, 429]
     assert api.send_many("bert", {"body": "a"}, {"body": "b"}, {"body": "c"}).json()["refused"] == 2
     clock.advance(CACHE_SECONDS)
     assert scraped(api, "holdfast_queue_sent_total") == {(QUEUE,): 3}
-    assert scraped(api, "holdfast_queue_refused_total") == {(QUEUE, "rate"): 3, (QUEUE, "max_waiting"): 2}
+    assert scraped(api, "holdfast_queue_refused_total") == {(QUEUE, "max_rate"): 3, (QUEUE, "max_waiting"): 2}
     assert scraped(api, "holdfast_queue_tenant_refused_total") == {
-        (QUEUE, "anna", "rate"): 3,
+        (QUEUE, "anna", "max_rate"): 3,
         (QUEUE, "bert/../x", "max_waiting"): 2,
     }
 

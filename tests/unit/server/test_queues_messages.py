@@ -215,7 +215,7 @@ class TestTooMuch:
         assert api.send("anna").status_code == 202
 
     def test_a_backlog_that_is_full_is_too_much(self, api: Api) -> None:
-        api.backend.change(QUEUE, QueueChange(policy=QueuePolicy(max_waiting=2, backpressure_rate=1e6)))
+        api.backend.change(QUEUE, QueueChange(policy=QueuePolicy(max_waiting=2, rate_under_backpressure=1e6)))
         pressures = [api.send("anna").json()["pressure"] for _ in range(2)]
         assert pressures == [0.5, 1.0]
         assert problem(api.send("anna"), 429, "backpressure")["retry_after"] == 5
@@ -228,7 +228,7 @@ class TestTooMuch:
         assert (told["accepted"], told["refused"]) == (2, 1)
         assert [each["status"] for each in told["results"]] == ["accepted", "accepted", "refused"]
         refused = told["results"][2]
-        assert (refused["reason"], refused["retry_after"]) == ("rate", pytest.approx(1.0))
+        assert (refused["reason"], refused["retry_after"]) == ("max_rate", pytest.approx(1.0))
         assert [each.body for each in delivered(api)] == [b"0", b"1"]
         problem(api.send_many("anna", {"body": "x"}, {"body": "y"}), 429, "backpressure")
 

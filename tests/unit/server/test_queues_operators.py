@@ -18,8 +18,8 @@ from tests.unit.server.queue_api import QUEUE, Api, problem, serving
 
 HERE = f"/v1/queues/{QUEUE}"
 NO_LIMITS = {
-    "rate": None,
-    "burst": None,
+    "spill_rate": None,
+    "spill_burst": None,
     "max_rate": None,
     "max_burst": None,
     "over_max_rate": "refuse",
@@ -66,7 +66,7 @@ READS = [
 ]
 CHANGES = [
     ("POST", f"{HERE}/redrive", {"which": "all"}),
-    ("PUT", f"{HERE}/limits?tenant=anna", {"rate": 5}),
+    ("PUT", f"{HERE}/limits?tenant=anna", {"spill_rate": 5}),
     ("DELETE", f"{HERE}/limits?tenant=anna", None),
     ("PUT", f"{HERE}/policy", {"lanes": 64}),
     ("POST", f"{HERE}/sweep", {"before": 1}),
@@ -143,7 +143,7 @@ class TestWhoMay:
 
 class TestDepth:
     def test_a_queue_tells_how_deep_and_how_old_it_is(self, api: Api, clock: FakeClock) -> None:
-        api.backend.change(QUEUE, QueueChange(policy=QueuePolicy(spill_above=2, limits=Limits(rate=9.0))))
+        api.backend.change(QUEUE, QueueChange(policy=QueuePolicy(spill_above=2, limits=Limits(spill_rate=9.0))))
         bury(api, "bert", 1)
         for _ in range(3):
             api.send("anna", params={"priority": 1})
@@ -162,7 +162,7 @@ class TestDepth:
             "bert/../x": (1, 0),
         }
         assert (told["policy"]["spill_above"], told["policy"]["lanes"]) == (2, 128)
-        assert told["policy"]["limits"] == {**NO_LIMITS, "rate": 9.0}
+        assert told["policy"]["limits"] == {**NO_LIMITS, "spill_rate": 9.0}
 
     def test_its_lanes_and_tenants_are_listed_on_request(self, api: Api, clock: FakeClock) -> None:
         sent = api.send("anna").json()
@@ -363,8 +363,8 @@ class TestLimits:
     @pytest.mark.parametrize("tenant", ["anna", "a/b", "a//b/", "../..", "é ?&=#", "\n"])
     def test_a_tenant_has_those_of_the_queue_unless_it_has_its_own(self, api: Api, tenant: str) -> None:
         path, params = f"{HERE}/limits", {"tenant": tenant}
-        api.backend.change(QUEUE, QueueChange(policy=QueuePolicy(limits=Limits(rate=7.0))))
-        everybodys = {"queue": QUEUE, "tenant": tenant, "is_own": False, "limits": {**NO_LIMITS, "rate": 7.0}}
+        api.backend.change(QUEUE, QueueChange(policy=QueuePolicy(limits=Limits(spill_rate=7.0))))
+        everybodys = {"queue": QUEUE, "tenant": tenant, "is_own": False, "limits": {**NO_LIMITS, "spill_rate": 7.0}}
         assert api("viewer", "GET", path, params=params).json() == everybodys
         wanted = {"max_rate": 2.5, "over_max_rate": "delay", "concurrency": 4}
         own = {**everybodys, "is_own": True, "limits": {**NO_LIMITS, **wanted}}
@@ -387,7 +387,7 @@ class TestLimits:
     @pytest.mark.parametrize(
         "body",
         [
-            *({"rate": value} for value in (0, -1, "x")),
+            *({"spill_rate": value} for value in (0, -1, "x")),
             {"max_rate": 1e300},
             *({"concurrency": value} for value in (0, 1.5)),
             {"max_waiting": 1 << 70},
@@ -428,8 +428,8 @@ class TestPolicy:
     def test_all_of_it_is_told_and_set(self, api: Api) -> None:
         default = api("viewer", "GET", f"{HERE}/policy").json()
         assert (default["lanes"], default["ttl"], default["limits"]) == (128, None, NO_LIMITS)
-        wanted = {"lanes": 64, "ttl": 60.0, "limits": {"rate": 3.0}}
-        changed = {**default, "lanes": 64, "ttl": 60.0, "limits": {**NO_LIMITS, "rate": 3.0}}
+        wanted = {"lanes": 64, "ttl": 60.0, "limits": {"spill_rate": 3.0}}
+        changed = {**default, "lanes": 64, "ttl": 60.0, "limits": {**NO_LIMITS, "spill_rate": 3.0}}
         assert api("operator", "PUT", f"{HERE}/policy", json=wanted).json() == changed
         assert api("viewer", "GET", f"{HERE}/policy").json() == changed
         assert api("operator", "PUT", f"{HERE}/policy", json=changed).json() == changed, "as it was told"
@@ -440,7 +440,7 @@ class TestPolicy:
         [
             {"lanes": 0},
             {"backlog_share": 0.6},
-            {"limits": {"rate": -1}},
+            {"limits": {"spill_rate": -1}},
             {"ttl": -5},
             {"who": 1},
             [],

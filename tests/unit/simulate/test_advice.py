@@ -49,10 +49,10 @@ def test_the_range_narrows_with_more_latencies() -> None:
     assert many.percentile_high - many.percentile_low < few.percentile_high - few.percentile_low
 
 
-def test_what_is_close_to_the_median_is_padded_and_the_reason_is_told() -> None:
+def test_what_is_close_to_the_median_is_raised_and_the_reason_is_told() -> None:
     found = advise(EVEN, Percentile())
     assert found.timeout == pytest.approx(2 * found.percentiles["p50"], rel=0.04)
-    assert any("padded to" in reason for reason in found.reasons)
+    assert any("raised to" in reason and "p50 plus 100%" in reason for reason in found.reasons)
     assert found.false_timeouts == 0.0
 
 
@@ -108,7 +108,11 @@ def test_a_negative_latency_is_refused() -> None:
     ("policy", "latencies", "code"),
     [
         (Percentile(), [0.1] * 10, "Percentile(99.9, start=0.2"),
-        (Percentile(99.0, network_latency=0.05, padding=0.5), [0.1] * 10, "padding=0.5, network_latency=0.05)"),
+        (
+            Percentile(99.0, network_latency=0.05, median_margin=0.5),
+            [0.1] * 10,
+            "median_margin=0.5, network_latency=0.05)",
+        ),
         (Percentile(floor=0.001, start=5.0), [0.0001] * 10, "Percentile(99.9, start=0.001, floor=0.001)"),
         (Percentile(ceiling=20.0), [100.0] * 10, "Percentile(99.9, start=20, ceiling=20)"),
     ],
@@ -127,14 +131,14 @@ def test_the_code_is_one_that_can_be_written(policy: Percentile, latencies: list
     st.floats(0.0, 2.0),
 )
 def test_the_advice_for_any_latencies_is_within_bounds_and_can_be_written(
-    latencies: list[float], percent: float, floor: float, padding: float
+    latencies: list[float], percent: float, floor: float, median_margin: float
 ) -> None:
-    policy = Percentile(percent, floor=floor, padding=padding)
+    policy = Percentile(percent, floor=floor, median_margin=median_margin)
     found = advise(latencies, policy, rate=10.0)
     assert policy.floor <= found.timeout <= policy.ceiling
     assert 0.0 <= found.false_timeouts <= 1.0
     assert list(found.percentiles.values()) == sorted(found.percentiles.values())
-    assert eval(found.code, {"Percentile": Percentile}).padding == pytest.approx(padding, rel=1e-5)
+    assert eval(found.code, {"Percentile": Percentile}).median_margin == pytest.approx(median_margin, rel=1e-5)
     assert found.limit is not None
     assert found.limit >= 1
 

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast import InvalidValue
 from holdfast.simulate import LatencyShift, WindowResult
-from holdfast.simulate.timeout import FIXED, PERCENTILE, POLICIES, SUCCESSES, SuccessesOnly, compare
+from holdfast.simulate.timeout import FIXED, PERCENTILE, RULES, SUCCESSES, SuccessesOnly, compare
 from tests.table import sampled
 
 Run: TypeAlias = tuple[float, list[WindowResult]]
@@ -88,7 +88,7 @@ def test_the_right_timeout_grows_with_the_latencies(run: Run) -> None:
     _, windows = run
     assert [window.number for window in windows] == list(range(12))
     assert windows[6].ideal_timeout == pytest.approx(6 * windows[5].ideal_timeout)
-    assert all(tuple(window.rules) == POLICIES for window in windows)
+    assert all(tuple(window.rules) == RULES for window in windows)
     assert all(seen.max_timeout >= seen.timeout * 0.5 for window in windows for seen in window.rules.values())
 
 

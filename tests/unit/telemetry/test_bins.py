@@ -172,7 +172,7 @@ def test_a_delta_that_covers_more_than_a_bin_is_refused() -> None:
 
 def test_outcomes_are_added_up_by_bin_and_holdfast_s_own_are_left_out() -> None:
     happened = [outcome(START), outcome(START + 9.9), outcome(START + 10, faults=2), outcome(START, "az2")]
-    found = build_deltas([*happened, replace(happened[0], is_internal=True)], 10.0)
+    found = build_deltas([*happened, replace(happened[0], is_ignored=True)], 10.0)
     assert [(one.start - START, one.key.zone, one.measured.requests, one.measured.faults) for one in found] == [
         (0.0, "az1", 2, 0),
         (10.0, "az1", 2, 2),

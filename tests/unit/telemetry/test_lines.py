@@ -67,4 +67,4 @@ def test_many_become_as_many_each_with_its_status_and_its_time() -> None:
 
 
 def test_what_holdfast_did_itself_is_left_out() -> None:
-    assert written(outcome(count_5xx=1, is_internal=True)) == []
+    assert written(outcome(count_5xx=1, is_ignored=True)) == []

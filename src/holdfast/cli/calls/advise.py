@@ -54,7 +54,7 @@ def advise(
     percent: Annotated[float, Parameter(help="Percentile to use as the timeout.")] = 99.9,
     floor: Annotated[float, Parameter(help="Minimum timeout in seconds.")] = 0.01,
     ceiling: Annotated[float, Parameter(help="Maximum timeout in seconds.")] = 10.0,
-    padding: Annotated[float, Parameter(help="The timeout is at least the median times 1 + padding.")] = 1.0,
+    median_margin: Annotated[float, Parameter(help="The timeout is at least the median times 1 + this margin.")] = 1.0,
     network_latency: Annotated[float, Parameter(help="Seconds to add for remote clients.")] = 0.0,
     rate: Annotated[float | None, Parameter(help="Calls per second. With it, a limit is recommended, too.")] = None,
     picture: PictureOptions = NO_PICTURE,
@@ -69,7 +69,9 @@ def advise(
     from holdfast.simulate import advise as advise_on
     from holdfast.simulate import pictures
 
-    policy = Percentile(percent, floor=floor, ceiling=ceiling, padding=padding, network_latency=network_latency)
+    policy = Percentile(
+        percent, floor=floor, ceiling=ceiling, median_margin=median_margin, network_latency=network_latency
+    )
     picture.check()
     latencies = read_latencies(file, unit=unit, column=column)
     found = advise_on(latencies, policy, rate=rate)

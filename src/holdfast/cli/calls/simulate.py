@@ -139,7 +139,7 @@ def timeout(
     Example: holdfast calls simulate timeout --sigma 1 --svg timeout.svg
     """
     from holdfast.simulate import LatencyShift, pictures
-    from holdfast.simulate.timeout import POLICIES, compare
+    from holdfast.simulate.timeout import RULES, compare
 
     options = LatencyShift(
         percent=percent, median=median, sigma=sigma, factor=factor, windows=windows, rate=rate, seed=seed
@@ -162,12 +162,12 @@ def timeout(
         f"{options.first_slow_window + 1} on\n"
     )
     print_table(
-        ("window", "ideal", *POLICIES),
+        ("window", "ideal", *RULES),
         [
             (
                 one.number + 1,
                 f"{one.ideal_timeout:.3f} s",
-                *(f"{one.rules[rule].false_timeouts:.3%} {one.rules[rule].timeout:.3f} s" for rule in POLICIES),
+                *(f"{one.rules[rule].false_timeouts:.3%} {one.rules[rule].timeout:.3f} s" for rule in RULES),
             )
             for one in found
         ],

@@ -25,13 +25,13 @@ def limits(
     ] = None,
     /,
     *,
-    rate: Annotated[
+    spill_rate: Annotated[
         MaybeNumber,
         Parameter(help="Messages per second in shared lanes; more are spilled to the overflow lane. Or none."),
     ] = None,
-    burst: Annotated[
+    spill_burst: Annotated[
         MaybeNumber,
-        Parameter(help="Maximum burst within --rate, in messages; none: as many as it allows in ten seconds."),
+        Parameter(help="Maximum burst within --spill-rate, in messages; none: as many as it allows in ten seconds."),
     ] = None,
     max_rate: Annotated[MaybeNumber, Parameter(help="Messages per second that are accepted. Or none.")] = None,
     max_burst: Annotated[
@@ -60,11 +60,11 @@ def limits(
 
     Limits that are not named stay unchanged. A tenant without limits of its own gets a copy of those of the queue,
     with the changes. Settings define only the limits that a new queue starts with.
-    Example: holdfast queue limits mail tenant-a --rate 50 --concurrency 10
+    Example: holdfast queue limits mail tenant-a --spill-rate 50 --concurrency 10
     """
     given = {
-        "rate": rate,
-        "burst": burst,
+        "spill_rate": spill_rate,
+        "spill_burst": spill_burst,
         "max_rate": max_rate,
         "max_burst": max_burst,
         "over_max_rate": over_max_rate,

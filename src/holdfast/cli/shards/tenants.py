@@ -50,7 +50,9 @@ File: TypeAlias = Annotated[
 def assign(
     *tenants: Tenants,
     file: File = None,
-    known: Annotated[bool, Parameter(help="Assign nothing: a tenant without a shard is an error.")] = False,
+    existing: Annotated[
+        bool, Parameter(help="Only show existing shards: a tenant without one is an error, and gets none.")
+    ] = False,
     lookback: Annotated[str | None, Parameter(help="Also show the former shards within this time, such as 2h.")] = None,
     store: ShardStoreOptions = DEFAULT_STORE,
     json: Json = False,
@@ -63,7 +65,7 @@ def assign(
     found: list[tuple[bytes, Shard, list[Shard]]] = []
     with store.open() as assignments:
         for names in split_into_batches(show_progress(_read_names(tenants, file), "tenants"), _BATCH_SIZE):
-            shards = [assignments.find(name) for name in names] if known else assignments.assign_many(names)
+            shards = [assignments.find(name) for name in names] if existing else assignments.assign_many(names)
             found += [
                 (name, shard, [] if seconds is None else assignments.find_previous(name, seconds))
                 for name, shard in zip(names, shards, strict=True)

@@ -1,13 +1,13 @@
 """Decide whether a tenant's messages are accepted, and whether they go to shared lanes or are spilled. Pure.
 
 Three checks, in this order: whether the tenant has so many messages waiting that more are refused
-(`compute_allowed_rate`), whether the tenant exceeds its `max_rate`, and whether messages are spilled (`rate`,
+(`compute_allowed_rate`), whether the tenant exceeds its `max_rate`, and whether messages are spilled (`spill_rate`,
 `spill_above`). Only accepted messages count against the limits.
 
 Backpressure: below a tenth of its `max_waiting`, a tenant may send without restriction. From there on it may send
-`backpressure_rate` messages per second, falling linearly to 0 at `max_waiting`. Only the tenant's own messages count: a
-tenant that happens to share a lane with it is not slowed down. Every message of a batch lowers the rate for the next
-one, so that a batch gets no more than its messages sent one by one.
+`rate_under_backpressure` messages per second, falling linearly to 0 at `max_waiting`. Only the tenant's own messages
+count: a tenant that happens to share a lane with it is not slowed down. Every message of a batch lowers the rate for
+the next one, so that a batch gets no more than its messages sent one by one.
 """
 
 import math
@@ -45,16 +45,16 @@ class TenantState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Messages leased to workers."""
     delayed: int = 0
     """Messages that are not due yet, or wait for earlier messages of their group."""
-    rate_full_at: float = 0.0
+    spill_rate_full_at: float = 0.0
+    """The bucket of `spill_rate`, charged when messages are sent."""
     max_rate_full_at: float = 0.0
     pressure_full_at: float = 0.0
-    spill_full_at: float = 0.0
+    fresh_full_at: float = 0.0
     """The bucket of fresh messages that a tenant above `spill_above` may send without spilling, so that they need not
     wait for its whole backlog."""
     run_full_at: float = 0.0
     lease_full_at: float = 0.0
-    """A second bucket with the size of `rate`. It is charged when messages are leased, `rate_full_at` when they are
-    sent."""
+    """A second bucket with the size of `spill_rate`, charged when messages are leased."""
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True, gc=False):
@@ -151,7 +151,7 @@ def decide_each(admission: Admission) -> Iterator[MessageDecision]:
 
 def is_unlimited(limits: Limits) -> bool:
     """Return whether a tenant has no limits, so that only its waiting messages must be counted."""
-    return limits.rate is limits.max_rate is limits.run_rate is limits.concurrency is limits.max_waiting is None
+    return limits.spill_rate is limits.max_rate is limits.run_rate is limits.concurrency is limits.max_waiting is None
 
 
 def get_room(policy: QueuePolicy, limits: Limits) -> int:
@@ -170,7 +170,7 @@ def _take_under_pressure(
         return wanted, full_at
     free = max(0, math.ceil(waiting_limit * PRESSURE_STARTS_AT) - waiting)
     for taken in range(min(free, wanted), wanted):
-        allowed_rate = compute_allowed_rate(waiting + taken, waiting_limit, policy.backpressure_rate)
+        allowed_rate = compute_allowed_rate(waiting + taken, waiting_limit, policy.rate_under_backpressure)
         assert allowed_rate is not None
         if bucket.seconds_until_token(full_at, now, *allowed_rate):
             return taken, full_at
@@ -182,14 +182,14 @@ def _explain_refusal(policy: QueuePolicy, limits: Limits, state: TenantState, wa
     """Return the limit that refuses the next message, and for how many seconds. Of two limits, return the longer."""
     waiting_limit, max_rate = get_max_waiting(policy, limits), limits.bucket("max_rate")
     for_waiting = for_rate = 0.0
-    allowed_rate = compute_allowed_rate(waiting, waiting_limit, policy.backpressure_rate)
+    allowed_rate = compute_allowed_rate(waiting, waiting_limit, policy.rate_under_backpressure)
     if waiting_limit is not None and waiting >= waiting_limit:
         for_waiting = FULL_WAIT
     elif allowed_rate is not None:
         for_waiting = bucket.seconds_until_token(state.pressure_full_at, now, *allowed_rate)
     if max_rate is not None and limits.over_max_rate is OverMaxRate.REFUSE:
         for_rate = bucket.seconds_until_token(state.max_rate_full_at, now, *max_rate)
-    reason = RefusalReason.RATE if for_rate > for_waiting else RefusalReason.MAX_WAITING
+    reason = RefusalReason.MAX_RATE if for_rate > for_waiting else RefusalReason.MAX_WAITING
     return _Refusal(reason, max(MIN_WAIT, min(MAX_WAIT, max(for_rate, for_waiting))))
 
 
@@ -202,10 +202,10 @@ def _count_live(
         # Leasing would spill them anyway, and they would overtake messages that are spilled already.
         return 0, _spend_fresh(policy, state, accepted, 0, now)
     live = min(accepted, _count_unspilled_room(policy, state, now))
-    rate = limits.bucket("rate")
-    if rate is not None:
-        live, full_at = bucket.take(state.rate_full_at, now, live, *rate)
-        state = msgspec.structs.replace(state, rate_full_at=full_at)
+    spill_rate = limits.bucket("spill_rate")
+    if spill_rate is not None:
+        live, full_at = bucket.take(state.spill_rate_full_at, now, live, *spill_rate)
+        state = msgspec.structs.replace(state, spill_rate_full_at=full_at)
     return live, _spend_fresh(policy, state, accepted, live, now)
 
 
@@ -220,7 +220,7 @@ def _count_unspilled_room(policy: QueuePolicy, state: TenantState, now: float) -
     fresh = _get_fresh_bucket(policy)
     if state.ready < policy.spill_above or fresh is None:
         return max(0, policy.spill_above - state.ready)
-    return bucket.count_available(state.spill_full_at, now, *fresh)
+    return bucket.count_available(state.fresh_full_at, now, *fresh)
 
 
 def _spend_fresh(policy: QueuePolicy, state: TenantState, accepted: int, live: int, now: float) -> TenantState:
@@ -229,7 +229,7 @@ def _spend_fresh(policy: QueuePolicy, state: TenantState, accepted: int, live: i
     if fresh is None or limit is None or state.ready + accepted < limit:
         return state
     spent = live if state.ready >= limit else limit  # a tenant that reaches the limit has just used up its allowance
-    return msgspec.structs.replace(state, spill_full_at=bucket.spend(state.spill_full_at, now, spent, *fresh))
+    return msgspec.structs.replace(state, fresh_full_at=bucket.spend(state.fresh_full_at, now, spent, *fresh))
 
 
 def _get_fresh_bucket(policy: QueuePolicy) -> RateLimit | None:
@@ -249,10 +249,10 @@ def compute_pressure(waiting: int, waiting_limit: int | None) -> float:
     return 0.0 if waiting_limit is None else min(1.0, waiting / waiting_limit)
 
 
-def compute_allowed_rate(waiting: int, waiting_limit: int | None, backpressure_rate: float) -> RateLimit | None:
+def compute_allowed_rate(waiting: int, waiting_limit: int | None, rate_under_backpressure: float) -> RateLimit | None:
     """Return the rate at which a tenant may send under backpressure, or None for no restriction."""
     if waiting_limit is None or waiting < waiting_limit * PRESSURE_STARTS_AT:
         return None
     left = max(0.0, (waiting_limit - waiting) / (waiting_limit * (1 - PRESSURE_STARTS_AT)))
-    rate = backpressure_rate * min(1.0, left)
+    rate = rate_under_backpressure * min(1.0, left)
     return RateLimit(rate, max(1.0, rate * BURST_SECONDS))

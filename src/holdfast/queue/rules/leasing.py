@@ -188,7 +188,7 @@ def compute_allowance(limits: Limits, state: TenantState, cap: int | None, now: 
         if tokens < total:
             total, next_check_at = tokens, now + bucket.seconds_until_token(state.run_full_at, now, *run)
     shared = total if cap is None else min(total, max(0, cap - state.leased))
-    soft = limits.bucket("rate")
+    soft = limits.bucket("spill_rate")
     if soft is not None:
         shared = min(shared, bucket.count_available(state.lease_full_at, now, *soft))
     return Allowance(shared, total, next_check_at)
@@ -196,7 +196,7 @@ def compute_allowance(limits: Limits, state: TenantState, cap: int | None, now: 
 
 def update_after_lease(limits: Limits, state: TenantState, count: int, spilled: int, now: float) -> TenantState:
     """Return a tenant's state after `count` messages were leased, `spilled` of them from its overflow lane."""
-    run, soft = limits.bucket("run_rate"), limits.bucket("rate")
+    run, soft = limits.bucket("run_rate"), limits.bucket("spill_rate")
     shared = count - spilled
     return msgspec.structs.replace(
         state,

@@ -41,8 +41,8 @@ _DEFAULT = QueuePolicy()
 class FullLimits(Limits, frozen=True, kw_only=True, omit_defaults=False):
     """The limits of one tenant. Null means unlimited."""
 
-    rate: _Rate | None = None
-    burst: _Burst | None = None
+    spill_rate: _Rate | None = None
+    spill_burst: _Burst | None = None
     max_rate: _Rate | None = None
     max_burst: _Burst | None = None
     run_rate: _Rate | None = None
@@ -59,7 +59,7 @@ class FullPolicy(QueuePolicy, frozen=True, kw_only=True, omit_defaults=False):
     limits: FullLimits = FullLimits()
     spill_above: _CountOrZero | None = _DEFAULT.spill_above
     max_waiting: _Count | None = _DEFAULT.max_waiting
-    backpressure_rate: Annotated[float, Meta(ge=1e-6, le=1e12)] = _DEFAULT.backpressure_rate
+    rate_under_backpressure: Annotated[float, Meta(ge=1e-6, le=1e12)] = _DEFAULT.rate_under_backpressure
     fresh_for: _Seconds = _DEFAULT.fresh_for
     backlog_share: _Share = _DEFAULT.backlog_share
     low_priority_share: _Share = _DEFAULT.low_priority_share

@@ -19,7 +19,7 @@ class EmfSink:
         self._region = region
 
     def emit(self, event: Outcome) -> None:
-        if event.is_internal:
+        if event.is_ignored:
             return
         for status, seconds in _requests(event):
             request = RequestRecord(

@@ -239,15 +239,15 @@ class TopicSuite(BackendSuite):
         bodies = [b"%d" % number for number in range(10)]
         work.backend.send("news", [message(body=body) for body in bodies], is_topic=True)
         found = work.lease(4)
-        assert all(one.is_first_of_topic for one in found)
+        assert all(one.is_first_subscriber for one in found)
         found += other.lease(7)
-        assert sum(one.is_first_of_topic for one in found) == len({one.body for one in found})
+        assert sum(one.is_first_subscriber for one in found) == len({one.body for one in found})
         work.settle(RetryLater(1.0), *found[:2])
         work.settle(Release(), *found[2:4])
         work.advance_time(2.0)
         found += work.lease()
         found += other.lease()
-        firsts = [one.body for one in found if one.is_first_of_topic]
+        firsts = [one.body for one in found if one.is_first_subscriber]
         assert sorted(firsts) == bodies
 
     def test_a_message_that_was_dropped_for_one_is_first_for_another(self, work: Probe) -> None:
@@ -255,11 +255,11 @@ class TopicSuite(BackendSuite):
         work.backend.send("news", [message()], is_topic=True)
         work.advance_time(1.0)
         assert work.backend.sweep("work", work.now) == 1
-        assert other.lease_one().is_first_of_topic
+        assert other.lease_one().is_first_subscriber
 
     def test_other_messages_are_never_the_first_of_a_topic(self, work: Probe) -> None:
         work.put()
-        assert not work.lease_one().is_first_of_topic
+        assert not work.lease_one().is_first_subscriber
 
     def test_a_topic_without_subscribers_stores_nothing(self, work: Probe) -> None:
         assert list(work.backend.send("nobody", [message()], is_topic=True)) == []
@@ -291,7 +291,7 @@ class TopicSuite(BackendSuite):
         work.drain()
         other.drain()
         other.advance_time(6.0)
-        assert other.lease_one().is_first_of_topic, "the first queue refused it"
+        assert other.lease_one().is_first_subscriber, "the first queue refused it"
 
     @pytest.mark.parametrize("topic", ["", "a b", "x" * 129])
     def test_an_invalid_name_of_a_topic_is_refused(self, work: Probe, topic: str) -> None:

@@ -14,7 +14,7 @@ class LimitSuite(BackendSuite):
     """Tests of tenants that send, or lease, more than their limits."""
 
     def test_messages_above_the_rate_are_spilled(self, work: Probe) -> None:
-        work.set_limits(rate=1.0, burst=3.0)
+        work.set_limits(spill_rate=1.0, spill_burst=3.0)
         sent = work.send_accepted(*[message()] * 5)
         assert [one.is_spilled for one in sent] == [False] * 3 + [True] * 2
         assert (work.tenant().ready, work.tenant().spilled) == (3, 2)
@@ -24,7 +24,7 @@ class LimitSuite(BackendSuite):
         assert work.tenant().spilled == 0
 
     def test_messages_above_the_rate_come_after_others(self, work: Probe) -> None:
-        work.set_limits(rate=1.0, burst=2.0)
+        work.set_limits(spill_rate=1.0, spill_burst=2.0)
         sent = work.put("a", 10)
         others = work.put("b", 10)
         found = ids(work.lease(12))
@@ -106,7 +106,7 @@ class LimitSuite(BackendSuite):
         assert [type(one) for one in results] == [SentMessage] * 3 + [RefusedMessage] * 2
         refused = results[-1]
         assert isinstance(refused, RefusedMessage)
-        assert (refused.tenant, refused.reason) == ("a", RefusalReason.RATE)
+        assert (refused.tenant, refused.reason) == ("a", RefusalReason.MAX_RATE)
         assert refused.retry_after == pytest.approx(0.5, abs=0.01)
         assert work.depth == DepthCounts(ready=3)
         work.advance_time(refused.retry_after - 0.01)
@@ -127,7 +127,7 @@ class LimitSuite(BackendSuite):
         assert len(work.lease(lease=1000.0)) == 1
         assert work.depth == DepthCounts(leased=5)
 
-    @pytest.mark.parametrize("limits", [Limits(max_rate=1.0, max_burst=2.0), Limits(rate=1.0, burst=2.0)])
+    @pytest.mark.parametrize("limits", [Limits(max_rate=1.0, max_burst=2.0), Limits(spill_rate=1.0, spill_burst=2.0)])
     def test_each_tenant_has_its_own_limits(self, work: Probe, limits: Limits) -> None:
         work.change_policy(limits=limits)
         for tenant in ("a", "b", "c"):
@@ -158,7 +158,7 @@ class LimitSuite(BackendSuite):
 
     def test_a_batch_is_slowed_down_as_its_messages_would_be_one_by_one(self, work: Probe) -> None:
         """Every message of a batch lowers the rate for the next one."""
-        work.change_policy(max_waiting=100, backpressure_rate=5.5)
+        work.change_policy(max_waiting=100, rate_under_backpressure=5.5)
         apart = [work.send(message("apart"))[0] for _ in range(20)]
         together = work.send(*[message("together")] * 20)
         for results in (apart, together):
@@ -218,7 +218,7 @@ class LimitSuite(BackendSuite):
     def test_many_producers_share_the_limits_of_a_tenant(self, work: Probe) -> None:
         work.require_capability("fleet_limits")
         work.set_limits("a", max_rate=1.0, max_burst=50.0)
-        work.set_limits("b", rate=1.0, burst=20.0)
+        work.set_limits("b", spill_rate=1.0, spill_burst=20.0)
 
         def produce(producer: int) -> tuple[int, int]:
             kept = live = 0

@@ -129,7 +129,7 @@ class SendSuite(BackendSuite):
 
     def test_an_existing_queue_is_not_changed_by_a_second_creation(self, backend: Backend) -> None:
         """Its limits and subscriptions, too: only the first creation counts."""
-        first, later = Limits(rate=1.0), Limits(rate=2.0)
+        first, later = Limits(spill_rate=1.0), Limits(spill_rate=2.0)
         backend.change("work", QueueChange(limits={"a": first}, subscribe=["news"]), create=True)
         again = QueueChange(limits={"a": later, "b": later}, subscribe=["sport"], unsubscribe=["news"])
         backend.change("work", again, create=True)

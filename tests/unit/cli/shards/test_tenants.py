@@ -68,7 +68,7 @@ def test_tenants_come_from_a_file_or_standard_input(
     assert [entry["tenant"] for entry in found] == ["a", "b"]
     monkeypatch.setattr(sys, "stdin", StringIO(text))
     assert run("shards", "assign", "--file", "-", "--json").result == found
-    assert run("shards", "assign", "a", "b", "--known", "--json").result == found
+    assert run("shards", "assign", "a", "b", "--existing", "--json").result == found
 
 
 def test_names_are_any_bytes(run: Run, here: Path) -> None:
@@ -104,9 +104,9 @@ def test_names_are_any_bytes(run: Run, here: Path) -> None:
 
 def test_only_those_who_are_known_are_shown_if_that_is_wanted(run: Run) -> None:
     shards = establish(run)
-    found = run("shards", "assign", "tenant-01", "--known", "--json").result
+    found = run("shards", "assign", "tenant-01", "--existing", "--json").result
     assert found == [{"tenant": "tenant-01", "workers": shards["tenant-01"]}]
-    ran = run("shards", "assign", "tenant-01", "nobody", "--known", "--json")
+    ran = run("shards", "assign", "tenant-01", "nobody", "--existing", "--json")
     assert (ran.code, ran.error) == (1, {"error": "not-found", "detail": "tenant nobody has no shard yet"})
     assert run("shards", "plan", "--json").result["tenants"] == 20, "and nobody got one"
 
@@ -292,7 +292,7 @@ REFUSED: list[tuple[list[str], int, str, str]] = [
     (["assign"], 2, "invalid-value", WHICH),
     (["assign", "a", "--file", "tenants"], 2, "invalid-value", WHICH),
     (["assign", ""], 2, "invalid-value", EMPTY),
-    (["assign", "tenant-01", "", "--known"], 2, "invalid-value", EMPTY),
+    (["assign", "tenant-01", "", "--existing"], 2, "invalid-value", EMPTY),
     (["remove", "tenant-01", ""], 2, "invalid-value", EMPTY),
     (["assign", "", "--file", "tenants"], 2, "invalid-value", WHICH),
     (["remove"], 2, "invalid-value", WHICH),
@@ -452,8 +452,8 @@ def test_a_tenant_whose_name_has_blanks_is_another_in_csv_as_well(run: Run) -> N
     establish(run, tenants=["a", "a "])
     Path("gone.csv").write_text('tenant\n"a "\n')
     assert run("shards", "remove", "--file", "gone.csv", "--json").result == {"removed": 1}
-    assert run("shards", "assign", "a", "--known").code == 0
-    assert run("shards", "assign", "a ", "--known").code == 1
+    assert run("shards", "assign", "a", "--existing").code == 0
+    assert run("shards", "assign", "a ", "--existing").code == 1
 
 
 def test_what_assign_prints_is_read_again(run: Run) -> None:

@@ -176,7 +176,7 @@ def test_a_worker_gets_what_there_is_though_much_is_in_its_way(work: Probe) -> N
 def test_what_was_just_moved_aside_may_be_had_at_once(work: Probe) -> None:
     """By whoever has nothing better to do: the tenant is over its rate, not at its limit."""
     work.put(count=10)
-    work.set_limits(rate=1.0, burst=3.0)
+    work.set_limits(spill_rate=1.0, spill_burst=3.0)
     found = work.request_lease()
     assert (len(found.deliveries), found.spilled, found.next_due) == (3, 7, 0.0)
     assert len(work.lease()) == 7
@@ -290,7 +290,7 @@ def test_what_becomes_of_a_tenants_messages_does_not_depend_on_others(sends: lis
     def play(others: bool) -> list[tuple[object, ...]]:
         clock = FakeClock()
         with MemoryBackend(clock) as backend:
-            limits = Limits(rate=3.0, burst=5.0, max_rate=20.0, max_burst=40.0)
+            limits = Limits(spill_rate=3.0, spill_burst=5.0, max_rate=20.0, max_burst=40.0)
             policy = QueuePolicy(lanes=1, lanes_per_tenant=1, spill_above=60, max_waiting=100, limits=limits)
             backend.change("work", QueueChange(policy=policy), create=True)
             found: list[tuple[object, ...]] = []

@@ -47,8 +47,8 @@ def maybe(values: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
 RATES = st.floats(0.01, 100)
 LIMITS = st.builds(
     Limits,
-    rate=maybe(RATES),
-    burst=maybe(st.floats(0.1, 50)),
+    spill_rate=maybe(RATES),
+    spill_burst=maybe(st.floats(0.1, 50)),
     max_rate=maybe(RATES),
     max_burst=maybe(st.floats(0.1, 50)),
     over_max_rate=st.sampled_from(OverMaxRate),
@@ -60,7 +60,7 @@ POLICIES = st.builds(
     QueuePolicy,
     spill_above=maybe(st.integers(0, 50)),
     max_waiting=maybe(st.integers(1, 200)),
-    backpressure_rate=st.floats(0.1, 100),
+    rate_under_backpressure=st.floats(0.1, 100),
 )
 AHEAD = st.sampled_from([0.0, NOW - 5, NOW, NOW + 0.5, NOW + 5])
 
@@ -72,7 +72,7 @@ def states(draw: st.DrawFn) -> TenantState:
         ready=ready,
         spilled=draw(st.integers(0, ready)),
         leased=draw(st.integers(0, 12)),
-        rate_full_at=draw(AHEAD),
+        spill_rate_full_at=draw(AHEAD),
         max_rate_full_at=draw(AHEAD),
         pressure_full_at=draw(AHEAD),
     )
@@ -86,7 +86,7 @@ def test_without_limits_everything_waits_beside_everybody_elses() -> None:
 
 
 def test_what_exceeds_the_rate_is_spilled() -> None:
-    limits = Limits(rate=2.0, burst=3.0)
+    limits = Limits(spill_rate=2.0, spill_burst=3.0)
     admission = admit(OPEN, limits, TenantState(), 5, NOW)
     assert counts(admission) == (3, 2, 0, 0)
     assert (admission.state.ready, admission.state.spilled) == (5, 2)
@@ -94,10 +94,10 @@ def test_what_exceeds_the_rate_is_spilled() -> None:
 
 
 def test_what_exceeds_spill_above_is_spilled_and_uses_up_no_rate() -> None:
-    policy, limits = QueuePolicy(spill_above=10), Limits(rate=1.0, burst=20.0)
+    policy, limits = QueuePolicy(spill_above=10), Limits(spill_rate=1.0, spill_burst=20.0)
     admission = admit(policy, limits, TenantState(ready=6), 10, NOW)
     assert counts(admission) == (4, 6, 0, 0)
-    assert admission.state.rate_full_at == NOW + 4
+    assert admission.state.spill_rate_full_at == NOW + 4
     assert counts(admit(policy, limits, admission.state, 1, NOW)) == (0, 1, 0, 0)
 
 
@@ -127,14 +127,14 @@ def test_who_has_just_reached_spill_above_may_send_nothing_more_beside_others(po
 def test_where_nothing_is_fresh_or_may_wait_beside_others_all_excess_is_spilled(policy: QueuePolicy) -> None:
     state = TenantState(ready=policy.spill_above or 0)
     assert counts(admit(policy, Limits(), state, 3, NOW)) == (0, 3, 0, 0)
-    assert admit(policy, Limits(), state, 3, NOW).state.spill_full_at == 0
+    assert admit(policy, Limits(), state, 3, NOW).state.fresh_full_at == 0
 
 
 def test_what_the_rate_does_not_allow_uses_up_nothing_of_what_may_wait_beside_others() -> None:
-    policy, limits = QueuePolicy(spill_above=10, fresh_for=60.0), Limits(rate=1.0, burst=3.0)
+    policy, limits = QueuePolicy(spill_above=10, fresh_for=60.0), Limits(spill_rate=1.0, spill_burst=3.0)
     admission = admit(policy, limits, TenantState(ready=50), 8, NOW)
     assert counts(admission) == (3, 5, 0, 0)
-    assert admission.state.spill_full_at == pytest.approx(NOW + 3 * 6)
+    assert admission.state.fresh_full_at == pytest.approx(NOW + 3 * 6)
 
 
 @given(st.integers(1, 50), st.lists(st.tuples(st.integers(0, 80), st.floats(0, 30)), max_size=40))
@@ -158,7 +158,7 @@ def test_what_exceeds_max_rate_is_refused_or_delayed(over: OverMaxRate) -> None:
     admission = admit(OPEN, limits, TenantState(), 5, NOW)
     if over is OverMaxRate.REFUSE:
         assert counts(admission) == (3, 0, 0, 2)
-        assert admission.refusal is RefusalReason.RATE
+        assert admission.refusal is RefusalReason.MAX_RATE
         assert admission.retry_after == pytest.approx(0.5, abs=1e-5)
     else:
         assert counts(admission) == (3, 0, 2, 0)
@@ -202,7 +202,7 @@ def test_a_tenants_own_backlog_comes_before_the_queues() -> None:
 
 
 def test_backpressure_falls_with_the_backlog_and_rises_when_it_is_worked_off() -> None:
-    policy = QueuePolicy(max_waiting=1000, backpressure_rate=100.0)
+    policy = QueuePolicy(max_waiting=1000, rate_under_backpressure=100.0)
     assert counts(admit(policy, Limits(), TenantState(), 100, NOW)) == (100, 0, 0, 0)
     assert [
         sum(counts(admit(policy, Limits(), TenantState(ready=ready), 500, NOW))[:2])
@@ -216,7 +216,7 @@ def test_backpressure_falls_with_the_backlog_and_rises_when_it_is_worked_off() -
 
 def test_what_is_refused_uses_up_nothing() -> None:
     """A tenant that is over its rate would otherwise lose what backpressure leaves it as well."""
-    policy = QueuePolicy(max_waiting=1000, backpressure_rate=10.0)
+    policy = QueuePolicy(max_waiting=1000, rate_under_backpressure=10.0)
     limits = Limits(max_rate=1.0, max_burst=2.0)
     admission = admit(policy, limits, TenantState(ready=100), 50, NOW)
     assert counts(admission) == (2, 0, 0, 48)
@@ -226,12 +226,12 @@ def test_what_is_refused_uses_up_nothing() -> None:
 
 
 def test_the_obstacle_that_stays_longer_is_named() -> None:
-    policy = QueuePolicy(max_waiting=1000, backpressure_rate=0.1)
+    policy = QueuePolicy(max_waiting=1000, rate_under_backpressure=0.1)
     slow = admit(policy, Limits(max_rate=10.0, max_burst=1.0), TenantState(ready=100), 2, NOW)
     assert slow.refusal is RefusalReason.MAX_WAITING
     assert slow.retry_after == pytest.approx(10, abs=0.1)
     other = admit(policy, Limits(max_rate=0.05, max_burst=1.0), TenantState(ready=100), 2, NOW)
-    assert other.refusal is RefusalReason.RATE
+    assert other.refusal is RefusalReason.MAX_RATE
     assert other.retry_after == pytest.approx(20, abs=1e-3)
 
 
@@ -286,20 +286,20 @@ POWERS = st.sampled_from([0.25, 1.0, 2.0, 8.0])
 """Rates and bursts whose sums are exact."""
 
 
-@example(QueuePolicy(max_waiting=1000, backpressure_rate=100.0), Limits(), TenantState(), [1] * 1000)
-@example(QueuePolicy(spill_above=4, fresh_for=64.0), Limits(rate=0.25, concurrency=1), TenantState(), [1] * 4)
+@example(QueuePolicy(max_waiting=1000, rate_under_backpressure=100.0), Limits(), TenantState(), [1] * 1000)
+@example(QueuePolicy(spill_above=4, fresh_for=64.0), Limits(spill_rate=0.25, concurrency=1), TenantState(), [1] * 4)
 @given(
     st.builds(
         QueuePolicy,
         spill_above=maybe(st.sampled_from([0, 1, 4, 32])),
         max_waiting=maybe(st.integers(1, 200)),
-        backpressure_rate=st.floats(0.1, 100),
+        rate_under_backpressure=st.floats(0.1, 100),
         fresh_for=st.just(64.0),
     ),
     st.builds(
         Limits,
-        rate=maybe(POWERS),
-        burst=maybe(POWERS),
+        spill_rate=maybe(POWERS),
+        spill_burst=maybe(POWERS),
         max_rate=maybe(POWERS),
         max_burst=maybe(POWERS),
         over_max_rate=st.sampled_from(OverMaxRate),
@@ -418,7 +418,7 @@ def test_messages_are_decided_upon_one_by_one_in_the_order_of_the_admission() ->
 
 def test_a_tenant_is_free_without_any_limit() -> None:
     assert is_unlimited(Limits())
-    for name in ("rate", "max_rate", "run_rate", "concurrency", "max_waiting"):
+    for name in ("spill_rate", "max_rate", "run_rate", "concurrency", "max_waiting"):
         assert not is_unlimited(Limits(**{name: 5}))  # type: ignore[arg-type]
 
 

@@ -242,7 +242,7 @@ def test_a_cap_moves_aside_what_others_wait_behind_and_nothing_else() -> None:
 
 
 def test_what_got_past_the_rate_is_found_out_when_it_is_handed_out() -> None:
-    limits = Limits(rate=1.0, burst=4.0)
+    limits = Limits(spill_rate=1.0, spill_burst=4.0)
     assert compute_allowance(limits, TenantState(), None, NOW) == Allowance(4, MANY, NOW)
     state = update_after_lease(limits, TenantState(ready=9), 3, 0, NOW)
     assert compute_allowance(limits, state, None, NOW).shared == 1
@@ -254,14 +254,16 @@ def test_what_got_past_the_rate_is_found_out_when_it_is_handed_out() -> None:
     st.integers(0, 20),
     st.integers(0, 20),
     st.integers(0, 20),
-    st.sampled_from([Limits(), Limits(rate=5.0), Limits(run_rate=5.0), Limits(rate=2.0, run_rate=3.0, concurrency=4)]),
+    st.sampled_from(
+        [Limits(), Limits(spill_rate=5.0), Limits(run_rate=5.0), Limits(spill_rate=2.0, run_rate=3.0, concurrency=4)]
+    ),
 )
 def test_what_is_handed_out_is_counted(shared: int, spilled: int, leased: int, limits: Limits) -> None:
     before = TenantState(ready=shared + spilled + 3, spilled=spilled + 1, leased=leased)
     after = update_after_lease(limits, before, shared + spilled, spilled, NOW)
     assert (after.ready, after.spilled, after.leased) == (3, 1, leased + shared + spilled)
     assert (after.run_full_at > NOW) == (limits.run_rate is not None and shared + spilled > 0)
-    assert (after.lease_full_at > NOW) == (limits.rate is not None and shared > 0)
+    assert (after.lease_full_at > NOW) == (limits.spill_rate is not None and shared > 0)
 
 
 @given(

@@ -157,7 +157,7 @@ class Lease:
                 trace=unpack_trace(message.trace, book.origin, message.id),
                 deadline=message.deadline,
                 group=None if message.group is None else message.group.name,
-                is_first_of_topic=is_first,
+                is_first_subscriber=is_first,
                 expired_leases=message.expired_leases,
             )
         )

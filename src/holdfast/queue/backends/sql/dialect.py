@@ -48,7 +48,7 @@ class Search(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """The buckets of `rate`, `max_rate` and backpressure of a tenant, before and after it sends a message."""
+    """The buckets of `spill_rate`, `max_rate` and backpressure of a tenant, before and after it sends a message."""
 
     before: tuple[int, ...]
     after: tuple[int, ...]

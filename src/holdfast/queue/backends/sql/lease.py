@@ -281,7 +281,7 @@ class Lease:
             trace=unpack_trace(extra.trace, step.origin, message.id),
             deadline=None if extra.deadline is None else extra.deadline / 1000,
             group=self._groups.get(message.party),
-            is_first_of_topic=not message.tries and extra.publication in self._firsts,
+            is_first_subscriber=not message.tries and extra.publication in self._firsts,
             expired_leases=extra.expired_leases,
         )
 

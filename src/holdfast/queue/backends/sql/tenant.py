@@ -43,10 +43,10 @@ class TenantRow:
             spilled=row[4],
             leased=row[5],
             delayed=row[6],
-            rate_full_at=row[7] / _MICRO,
+            spill_rate_full_at=row[7] / _MICRO,
             max_rate_full_at=row[8] / _MICRO,
             pressure_full_at=row[9] / _MICRO,
-            spill_full_at=row[10] / _MICRO,
+            fresh_full_at=row[10] / _MICRO,
             run_full_at=row[11] / _MICRO,
             lease_full_at=row[12] / _MICRO,
         )
@@ -55,7 +55,7 @@ class TenantRow:
     def is_limited(self) -> bool:
         """Whether the tenant has limits, so that its use must be counted exactly."""
         limits = self.limits
-        return not (limits.rate is limits.max_rate is limits.run_rate is limits.concurrency is None)
+        return not (limits.spill_rate is limits.max_rate is limits.run_rate is limits.concurrency is None)
 
     @property
     def state(self) -> TenantState:
@@ -80,10 +80,10 @@ class TenantRow:
         """Take over the buckets of a state that the rules returned. The tenant must be locked."""
         self.found = msgspec.structs.replace(
             self.found,
-            rate_full_at=state.rate_full_at,
+            spill_rate_full_at=state.spill_rate_full_at,
             max_rate_full_at=state.max_rate_full_at,
             pressure_full_at=state.pressure_full_at,
-            spill_full_at=state.spill_full_at,
+            fresh_full_at=state.fresh_full_at,
             run_full_at=state.run_full_at,
             lease_full_at=state.lease_full_at,
         )
@@ -94,10 +94,10 @@ class TenantRow:
         """The buckets in their stored form."""
         found = self.found
         return (
-            round(found.rate_full_at * _MICRO),
+            round(found.spill_rate_full_at * _MICRO),
             round(found.max_rate_full_at * _MICRO),
             round(found.pressure_full_at * _MICRO),
-            round(found.spill_full_at * _MICRO),
+            round(found.fresh_full_at * _MICRO),
             round(found.run_full_at * _MICRO),
             round(found.lease_full_at * _MICRO),
         )

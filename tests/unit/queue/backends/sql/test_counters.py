@@ -115,7 +115,7 @@ def _policy(random: Random) -> QueuePolicy:
 
 def _limits(random: Random) -> Limits:
     return Limits(
-        rate=random.choice([None, 2.0]),
+        spill_rate=random.choice([None, 2.0]),
         max_rate=random.choice([None, 3.0]),
         over_max_rate=random.choice(list(OverMaxRate)),
         run_rate=random.choice([None, 2.0]),

@@ -85,7 +85,7 @@ def test_publications_that_nobody_ever_saw_are_forgotten(
     assert backend.sweep("work", backend.inspect("work").at) == 1500
     assert rows(database, "publication") == 1
     [last] = backend.lease(LeaseRequest(queue="work", count=10, lease=60.0)).deliveries
-    assert last.is_first_of_topic
+    assert last.is_first_subscriber
     assert rows(database, "publication") == 0
 
 
@@ -102,7 +102,7 @@ def test_publications_are_forgotten_whatever_older_messages_there_are(
     assert backend.sweep("other") == 1500
     assert rows(database, "publication") == 1
     [last] = backend.lease(LeaseRequest(queue="other", count=10, lease=60.0)).deliveries
-    assert last.is_first_of_topic
+    assert last.is_first_subscriber
 
 
 def test_one_sweep_looks_at_some_publications_that_are_needed_and_the_next_at_others(
