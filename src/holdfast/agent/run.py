@@ -91,8 +91,8 @@ class Agent:
             for receiver, name in ((self._file, "file"), (self._hook, _HOOK))
             if receiver is not None
         }
-        self._first = self._state
-        """The state before any answer: no zone is out."""
+        self._initial_state = self._state
+        """The state before any answer: no zone is out. It is delivered to the hook only if `_run_hook` asks for it."""
         pushed = PushedSource("sns", self._clock)
         sources: list[StatusSource] = [
             build_source(address, zones=(zone,), workload=workload, token=token, poll_interval=options.poll_interval)
@@ -136,7 +136,7 @@ class Agent:
             try:
                 self._tracker.start()
                 has_majority = await asyncio.to_thread(self._tracker.wait, FIRST_ANSWER_SECONDS)
-                self._deliver_first()
+                self._start_deliveries()
                 if has_majority:
                     self._run_hook()
                 else:
@@ -155,7 +155,8 @@ class Agent:
             raise self._failure
         logger.info("stopped")
 
-    def _deliver_first(self) -> None:
+    def _start_deliveries(self) -> None:
+        """Write the file once in this thread, so that an invalid path fails the start; then start the deliveries."""
         if self._file is not None:
             self._file.remove_temporary_files()
             try:
@@ -163,7 +164,7 @@ class Agent:
             except OSError as error:
                 raise SettingsError(f"agent.file {self._options.file} cannot be written: {error.strerror}") from error
         for delivery in self._deliveries.values():
-            delivery.start(self._first)
+            delivery.start(self._initial_state)
 
     def _run_hook(self) -> None:
         """Run the hook once at every start, whatever the state: effects of a previous agent's hook may persist."""

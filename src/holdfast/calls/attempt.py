@@ -123,7 +123,7 @@ class Attempt(Scope, eq=False, gc=False):
         self._set_expires(now + self.dependency.timeout)
 
     def end_connect(self) -> None:
-        """End a connection set-up that succeeded. Do not call it after a failure: then the attempt counts as unsent."""
+        """End a connection set-up that succeeded. Do not call it after a failure: the attempt must count as unsent."""
         if self.connecting_since is None:
             return
         now = self.dependency.runtime.monotonic()

@@ -63,7 +63,8 @@ class InFlightCounter:
 
 REFUSED_PER_FREE_RETRY = 25
 """At most one of this many retries is sent without tokens: otherwise a large fleet, or one with few calls, would send
-many. If it fails, it asks again and is counted again, so there is one for 24 calls: 1.042 requests for each call."""
+many. When such a free retry fails, its call asks for another retry, which counts as the first of the next 25. So there
+is one free retry for 24 calls that fail: 25 / 24 = 1.042 requests for each call."""
 
 
 class TokenBucket:

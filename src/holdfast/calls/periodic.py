@@ -115,8 +115,8 @@ class Ticker:
     """An iterator that waits for the times of a schedule: `for moment in Ticker(daily("clean up"))`. Not thread-safe.
 
     A time that is noticed late still counts, up to half a period and at most a minute. After that it is skipped, so
-    that hosts which wake up together do not all run the job. When the clock is set back, the last time is not repeated
-    immediately, and the next one is at most two periods away. Set back by more than a period, earlier times come again.
+    that hosts which wake up together do not all run the job. When the clock is set back by less than a period, the
+    last time is not repeated, and the next one is at most two periods away. Set back by more, earlier times come again.
     """
 
     def __init__(self, schedule: PeriodicSchedule, clock: Clock | None = None) -> None:

@@ -38,5 +38,5 @@ class Evacuator:
         decision = decide_evacuation(verdict, zones, self.read_states(verdict.workload))
         if decision.zone is None:
             return None
-        # If an operator has taken the zone out meanwhile, keep the operator's reason and end.
+        # If an operator has taken the zone out meanwhile, keep the operator's reason and expiry.
         return self._status_writer.take_out(decision.zone, verdict.workload, by=BY, reason=decision.reason, renew=False)

@@ -60,7 +60,7 @@ class Exporter:
     def keep_only(
         self, instruments: Collection[Instrument], labels: tuple[str, ...], breakdowns: Collection[str]
     ) -> None:
-        """Stop exporting every breakdown series except those in `breakdowns`. Their counts stay in the total."""
+        """Export the series of these values of the breakdown label only, such as tenants. The total still has all."""
 
     def observe(self, instruments: Sequence[Instrument], read: GaugeReader) -> None:
         """Call `read` for the values of these gauges whenever they are exported."""

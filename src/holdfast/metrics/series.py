@@ -61,7 +61,7 @@ class SeriesTable(Generic[D]):
     def keep_only(
         self, instruments: Collection[Instrument], labels: tuple[str, ...], breakdowns: Collection[str]
     ) -> None:
-        """Remove every breakdown series except those in `breakdowns`. Counts of removed series stay in the total."""
+        """Remove the series of all other values of the breakdown label. Their counts stay in the total."""
         for instrument in instruments:
             broken_down = self._broken_down.get((instrument, labels), set())
             for series in [series for series in broken_down if series.breakdown not in breakdowns]:

@@ -37,7 +37,7 @@ HEAD_SECONDS = 10.0
 """Time for a request line with its headers. Also closes connections that browsers open and do not use."""
 BODY_SECONDS = 30.0
 """Time for a body: 1 MiB at 35 KB/s."""
-RESERVED_SHARE = 20
+CONNECTIONS_PER_RESERVED = 20
 """One connection of this many is kept for requests that balancers, hosts and scrapers repeat."""
 _LOG_SECONDS = 10.0
 """Between two log records about the same kind of refusal."""
@@ -93,7 +93,7 @@ class Connections(ServerState):
     ) -> None:
         super().__init__()
         self.max_connections = max_connections
-        self.max_busy = max_connections - max(1, max_connections // RESERVED_SHARE)
+        self.max_busy = max_connections - max(1, max_connections // CONNECTIONS_PER_RESERVED)
         """Connections that may have a request in progress, without those kept for health, metrics and statuses."""
         self.head_seconds = head_seconds
         self.body_seconds = body_seconds

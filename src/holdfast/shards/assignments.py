@@ -170,7 +170,10 @@ class Assignments:
         return self._apply(current.layout.isolate(known.name, count), current.number).layout.shard(known)
 
     def release(self, tenant: str | bytes) -> Shard | None:
-        """Move an isolated tenant back to its shard; None if others removed it. Raise NotFound if not isolated."""
+        """Move an isolated tenant back to its shard, and return the shard. Raise NotFound if it is not isolated.
+
+        Return None if the tenant has no shard any more, because another process has removed it.
+        """
         self._read_versions(now=True)
         current, name = self.current, encode_name(tenant)
         layout = self._apply(current.layout.release(name), current.number).layout

@@ -43,9 +43,9 @@ def find_others_out(statuses: Iterable[ZoneStatus], zone: Zone, workload: str | 
 class StatusWriter:
     """Takes zones out and brings them in. Never takes a second zone of a region out for a workload, unless forced.
 
-    As thread-safe as its store.
-
-    Provisional statuses are written to `provisional_store`: pass the underlying store if `store` publishes all writes.
+    `take_out` writes twice: first a provisional status, which expires after 30 s; then, if no other zone was taken out
+    meanwhile, the final one. If `store` publishes every write, pass the store below it as `provisional_store`, which
+    gets the provisional status, so that only the final one is published. As thread-safe as its store.
     """
 
     def __init__(self, store: StatusStore, clock: Clock, *, provisional_store: StatusStore | None = None) -> None:

@@ -1,7 +1,9 @@
 """Choose the lane of a message. Pure.
 
-A lane is one number, so that a backend needs one column for it. Shared lanes are numbered from 0, by slot and priority.
-Tenants' own lanes follow from slot `_OWN` on. Overflow lanes, for the spilled messages of one tenant, are negative.
+A lane is one number, so that a backend needs one column for it. Each priority has the same number of shared lanes,
+`QueuePolicy.lanes`. A slot is a position among them: a slot has one lane for each priority. Shared lanes are numbered
+from 0, by slot and priority. Tenants' own lanes follow from slot `_OWN` on. Overflow lanes, for the spilled messages of
+one tenant, are negative.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -49,21 +51,21 @@ def get_rank(lane: int) -> int:
     return get_priority(lane) + (PRIORITY_LEVELS if is_spill_lane(lane) else 0)
 
 
-def deal_hand(tenant: str, lanes: int, size: int) -> Sequence[int]:
-    """Return a tenant's slots. They depend on its name only, and hardly change when lanes are added."""
-    return _dealer(lanes, size)(tenant)
+def deal_hand(tenant: str, slot_count: int, size: int) -> Sequence[int]:
+    """Return a tenant's slots. They depend on its name only, and hardly change when slots are added."""
+    return _dealer(slot_count, size)(tenant)
 
 
 @lru_cache(maxsize=64)
-def _dealer(lanes: int, size: int) -> Callable[[str], Sequence[int]]:
-    dealt = HashedSharding(Fleet.from_workers([f"lane-{slot}" for slot in range(lanes)]), size, key=_KEY)
+def _dealer(slot_count: int, size: int) -> Callable[[str], Sequence[int]]:
+    dealt = HashedSharding(Fleet.from_workers([f"lane-{slot}" for slot in range(slot_count)]), size, key=_KEY)
     return lru_cache(maxsize=HANDS_KEPT)(lambda tenant: dealt.shard(tenant).slot_indexes)
 
 
 @lru_cache(maxsize=HANDS_KEPT)
-def get_hand_lanes(tenant: str, priority: int, lanes: int, size: int) -> Sequence[int]:
+def get_hand_lanes(tenant: str, priority: int, slot_count: int, size: int) -> Sequence[int]:
     """Return the lanes of a tenant's hand for messages of a priority."""
-    return tuple(shared_lane(slot, priority) for slot in deal_hand(tenant, lanes, size))
+    return tuple(shared_lane(slot, priority) for slot in deal_hand(tenant, slot_count, size))
 
 
 class LaneLoad(NamedTuple):

@@ -256,7 +256,7 @@ class WorkerRun:
         leased, clock = self.context.leased, self.context.clock
         until = clock.monotonic() + self._shutdown_timeout
         self.fetcher.is_stopping = True
-        # Release messages that have not begun immediately, and those of a lease in progress when it has returned.
+        # Release messages whose handlers have not begun; the second time, those that the fetcher leased meanwhile.
         self.watchdog.release("the worker stops", include_started=False)
         self.fetcher.loop.stop(SETTLE_SECONDS)
         self.watchdog.release("the worker stops", include_started=False)

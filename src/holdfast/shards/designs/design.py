@@ -45,7 +45,10 @@ class Design(Protocol):
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """All shards, in ranges of classes. A class is a set of shards that together load all workers equally."""
+        """All shard numbers, as consecutive ranges. A range is divided into classes of one size.
+
+        The shards of a class together load all workers equally.
+        """
 
     def shard(self, number: int) -> tuple[int, ...]:
         """Return the workers of a shard, all different, in constant time. Raise InvalidValue past the capacity."""

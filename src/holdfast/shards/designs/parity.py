@@ -70,7 +70,10 @@ class Parity:
         return tuple(map(add, found, self._halves(number))) if self.doublings else found
 
     def shard_in_class(self, index: int, position: int) -> tuple[int, ...]:
-        """Return the shard at `position` in a class, before doublings. The next one differs by fixed steps."""
+        """Return the shard at `position` in the class `index`, before doublings.
+
+        From one position to the next, the worker of each group moves on by a fixed number.
+        """
         start, total = self.start, 0
         workers = [position]
         for first, step in self._middle:

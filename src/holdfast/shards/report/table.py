@@ -118,7 +118,10 @@ class AssignmentTable:
         return self._with(np.where(drained[self.slot_indexes], NO_WORKER, self.array()), self.workers)
 
     def map_slots(self, onto: npt.ArrayLike, count: int) -> "AssignmentTable":
-        """Return the table with every slot replaced by one of `count` others. Duplicates of a tenant count once."""
+        """Return the table with each slot index i replaced by `onto[i]`, a number below `count`, such as its host's.
+
+        A tenant whose slots get the same number has it once.
+        """
         indexes = np.append(np.asarray(onto, dtype=np.int32), np.int32(NO_WORKER))[self.slot_indexes]
         indexes.sort(axis=1)
         indexes[:, 1:][indexes[:, 1:] == indexes[:, :-1]] = NO_WORKER
