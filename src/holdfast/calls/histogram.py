@@ -26,14 +26,14 @@ def censored_at(seconds: float) -> float:
 class _Window:
     """The counts between two rotations."""
 
-    __slots__ = ("censored", "ended", "total", "unfinished")
+    __slots__ = ("censored", "ended", "timed_out", "total")
 
     def __init__(self) -> None:
         self.ended = array("I", EMPTY_COUNTS)
         self.censored: array[int] | None = None
         """Counts of `censored_at` samples; made with the first one."""
         self.total = 0
-        self.unfinished = 0
+        self.timed_out = 0
 
 
 class Histogram:
@@ -50,9 +50,9 @@ class Histogram:
         return self._current.total + self._previous.total
 
     @property
-    def unfinished(self) -> int:
+    def timed_out(self) -> int:
         """Samples that are TIMED_OUT."""
-        return self._current.unfinished + self._previous.unfinished
+        return self._current.timed_out + self._previous.timed_out
 
     def add(self, samples: Iterable[float]) -> None:
         """Count samples: durations in seconds, TIMED_OUT, or values of `censored_at`."""
@@ -62,7 +62,7 @@ class Histogram:
         for seconds in samples:
             now.total += 1
             if seconds == TIMED_OUT:
-                now.unfinished += 1
+                now.timed_out += 1
                 continue
             counts = ended
             if seconds < 0:  # made by `censored_at`
@@ -96,9 +96,9 @@ class Histogram:
         return math.inf
 
     @property
-    def unfinished_share(self) -> float:
+    def share_above_longest(self) -> float:
         """The estimated share of samples above the longest one that ended; 0 if no sample is TIMED_OUT."""
-        if not self.unfinished:
+        if not self.timed_out:
             return 0.0
         share = 1.0
         for _, share in self._survival():  # noqa: B007 - only the last value is used

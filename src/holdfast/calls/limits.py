@@ -61,16 +61,17 @@ class InFlightCounter:
             self.count = max(0, self.count - 1)  # an attempt that began before a fork also ends in the child
 
 
-REFUSED_PER_FREE_RETRY = 25
-"""At most one of this many retries is sent without tokens: otherwise a large fleet, or one with few calls, would send
-many. When such a free retry fails, its call asks for another retry, which counts as the first of the next 25. So there
-is one free retry for 24 calls that fail: 25 / 24 = 1.042 requests for each call."""
+UNPAID_PER_FREE_RETRY = 25
+"""Of this many retries for which there are no tokens, at most one is sent, and the others are refused: otherwise a
+large fleet, or one with few calls, would send many. When such a free retry fails, its call asks for another retry,
+which counts as the first of the next 25. So there is one free retry for 24 calls that fail: 25 / 24 = 1.042 requests
+for each call."""
 
 
 class TokenBucket:
     """The retry tokens of one dependency. Thread-safe; a forked child starts with a copy of its parent's."""
 
-    __slots__ = ("__weakref__", "_lock", "_next_free_retry", "_refused", "budget", "is_exhausted", "tokens")
+    __slots__ = ("__weakref__", "_lock", "_next_free_retry", "_unpaid", "budget", "is_exhausted", "tokens")
 
     def __init__(self, budget: RetryBudget) -> None:
         self.budget = budget
@@ -85,7 +86,7 @@ class TokenBucket:
             self.is_exhausted = False
             """Whether the last request for tokens was refused."""
             self._next_free_retry = -math.inf
-            self._refused = 0
+            self._unpaid = 0
 
     def reset_after_fork(self) -> None:
         """Replace the lock, in a forked child: the thread that held it does not exist there."""
@@ -98,10 +99,10 @@ class TokenBucket:
                 self.tokens -= cost
                 self.is_exhausted = False
                 return cost
-            self._refused += 1
+            self._unpaid += 1
             min_rate = self.budget.min_retry_rate
-            if self._refused >= REFUSED_PER_FREE_RETRY and min_rate > 0 and now >= self._next_free_retry:
-                self._refused = 0
+            if self._unpaid >= UNPAID_PER_FREE_RETRY and min_rate > 0 and now >= self._next_free_retry:
+                self._unpaid = 0
                 self._next_free_retry = now + 1 / min_rate
                 return 0.0
             self.is_exhausted = True

@@ -94,15 +94,18 @@ class Percentile:
         """Return the timeout for the observed latencies; `current` is the timeout under which they were measured."""
         wanted = histogram.exceeded_by(self.accepted_false_timeouts)
         if wanted == math.inf:
-            if histogram.unfinished_share <= self.accepted_false_timeouts:
-                return current  # deadlines censored the samples that would show the percentile
+            if histogram.share_above_longest <= self.accepted_false_timeouts:
+                return current  # few attempts timed out; deadlines ended those that would show the percentile
             return self.clamp(current * _growth_factor(histogram, self.accepted_false_timeouts))
         return self.clamp(max(wanted, histogram.exceeded_by(0.5) * (1 + self.median_margin)) + self.network_latency)
 
 
 def _growth_factor(histogram: Histogram, accepted: float) -> float:
-    """Return the factor by which the timeout must grow, assuming that the tail keeps halving at the same rate."""
-    cut = histogram.unfinished_share
+    """Return the factor by which the timeout must grow.
+
+    Assumes that every halving of the share of slower responses needs the same factor of latency as the last one.
+    """
+    cut = histogram.share_above_longest
     nearer, farther = histogram.exceeded_by(min(0.5, 4 * cut)), histogram.exceeded_by(min(0.5, 2 * cut))
     growth = farther / nearer if nearer < farther < math.inf else 2.0
     return min(2.0, math.pow(growth, math.log2(cut / accepted)))
@@ -158,7 +161,7 @@ class Estimator:
             self._window_samples = self._timeouts_in_a_row = 0
         elif self.histogram.total >= policy.samples_needed:
             # Earlier timeouts have raised this timeout already: only new ones may raise it again.
-            if TIMED_OUT in samples or self.histogram.unfinished_share <= policy.accepted_false_timeouts:
+            if TIMED_OUT in samples or self.histogram.share_above_longest <= policy.accepted_false_timeouts:
                 self.value = policy.choose(self.histogram, self.value)
             self._rotate_after(policy.window)
         return self.value
@@ -170,8 +173,8 @@ class Estimator:
             if self._timeouts_in_a_row >= MIN_SHIFT_TIMEOUTS:
                 return True
         return (
-            self.histogram.unfinished >= MIN_SHIFT_TIMEOUTS
-            and self.histogram.unfinished_share > SHIFT_FACTOR * policy.accepted_false_timeouts
+            self.histogram.timed_out >= MIN_SHIFT_TIMEOUTS
+            and self.histogram.share_above_longest > SHIFT_FACTOR * policy.accepted_false_timeouts
         )
 
     def _rotate_after(self, window: int) -> None:

@@ -98,7 +98,7 @@ class Gate:
             return Operation(self.service.workload, UNMATCHED)
 
     def report(self, operation: Operation, *, status: int, seconds: float, is_ignored: bool = False) -> None:
-        """Report a finished request. Log a sink that raises. `internal`: the middleware itself sent the response."""
+        """Report a finished request. Log a sink that raises. `is_ignored`: the middleware itself sent the response."""
         service = self.service
         if self._sink is None or service.zone is None:
             return
@@ -175,7 +175,7 @@ class ServedRequest:
         if not self.is_client_gone:
             self.is_client_gone = True
             if self._status is None:
-                self._is_late = self._gate.runtime.monotonic() >= self._bounds.waited_from
+                self._is_late = self._gate.runtime.monotonic() >= self._bounds.counts_as_waited_from
 
     def end_client_gone(self) -> None:
         """Report the outcome of a request whose client has disconnected."""

@@ -39,8 +39,8 @@ class MiddlewareOptions:
     retry_after: float = 5.0
     """Minimum Retry-After of refused requests, in seconds. A random part of up to the same length is added."""
     cancel_overruns: bool = False
-    """Whether to cancel a handler at its deadline, and respond with `late_status` if it has sent nothing yet. ASGI on
-    asyncio only. Off by default: code that does not expect to be cancelled may leave work half done."""
+    """Whether to cancel a handler at its deadline if its response has not begun, and respond with `late_status`. ASGI
+    on asyncio only. Off by default: code that does not expect to be cancelled may leave work half done."""
 
     def __post_init__(self) -> None:
         check_workload_name(self.workload)
@@ -91,7 +91,7 @@ class Bounds(IncomingScope, eq=False):
     """Whether the caller set the deadline, and so does not wait any longer."""
     is_fair: bool = True
     """Whether the deadline left at least MIN_FAIR_SECONDS."""
-    waited_from: float = math.inf
+    counts_as_waited_from: float = math.inf
     """Monotonic time from which a client that disconnects counts as having waited until its deadline."""
 
 
@@ -127,7 +127,7 @@ def build_bounds(service: MiddlewareOptions, carrier: Carrier, now: float) -> Bo
         carrier.trace,
         is_from_caller=is_from_caller,
         is_fair=not is_from_caller or left >= MIN_FAIR_SECONDS,
-        waited_from=now + left * (1 - EARLY_SHARE),
+        counts_as_waited_from=now + left * (1 - EARLY_SHARE),
     )
 
 

@@ -72,7 +72,8 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, forb
     """The limits of one tenant, across all producers and workers. A rate or concurrency of None is unlimited."""
 
     spill_rate: float | None = None
-    """Messages per second placed in the shared lanes. Messages above it are spilled to the tenant's overflow lane."""
+    """Messages per second that a tenant may put into the shared lanes, and that workers lease from there. Above it,
+    messages are spilled to the tenant's overflow lane: when they are sent, or when a worker finds them."""
     spill_burst: float | None = None
     """Maximum burst within `spill_rate`, in messages. None means as many as `spill_rate` allows in ten seconds."""
     max_rate: float | None = None

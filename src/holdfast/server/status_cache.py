@@ -69,7 +69,7 @@ class StatusCache:
         self._read_at: float | None = None
         self._unlogged: deque[tuple[ZoneStatus, float]] = deque(maxlen=KEPT_CHANGES)
         """Changes still to be logged, at most as many as the log keeps."""
-        self._is_held_up = False
+        self._is_history_failing = False
         self._answered = threading.Event()
         self._loop = BackgroundLoop(
             "holdfast-status",
@@ -186,17 +186,17 @@ class StatusCache:
                 self._log.append(*entry)
                 if self._unlogged[0] is entry:  # otherwise it was dropped from the full deque
                     self._unlogged.popleft()
-            self._is_held_up = False
+            self._is_history_failing = False
         except Conflict:  # another server logged a change at the same time
             pass
         except Exception as error:
-            if not self._is_held_up:
+            if not self._is_history_failing:
                 logger.warning(
                     "cannot record a change of a zone status in the history yet, trying again: %s",
                     error,
                     exc_info=not isinstance(error, HoldfastError),
                 )
-            self._is_held_up = True
+            self._is_history_failing = True
         finally:
             self._recording.release()
 

@@ -65,7 +65,7 @@ def advise(latencies: Iterable[float], policy: Percentile, *, rate: float | None
         raise InvalidValue(f"latency {ordered[0]}: expected seconds, 0 or more")
     histogram = Histogram()
     histogram.add(ordered)
-    count, cut = len(ordered), int(histogram.unfinished)
+    count, cut = len(ordered), int(histogram.timed_out)
     if cut >= policy.accepted_false_timeouts * count and cut:
         raise InvalidValue(
             f"{cut:,} of {count:,} timed out, and {_name_percentile(policy.percent)} accepts "

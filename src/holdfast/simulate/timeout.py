@@ -36,7 +36,7 @@ class LatencyShift:
     windows: int = 12
     """Number of windows of `Percentile.window` requests: 50,000 for p99.9. Rules use the last one or two windows."""
     rate: float = 200.0
-    """Requests per second. A rule learns from those of half a second together."""
+    """Requests per second. Each rule updates its timeout every half second, from all latencies of that time."""
     seed: int = 1
 
     def __post_init__(self) -> None:

@@ -90,7 +90,7 @@ def test_an_attempt_is_cut_off_when_its_time_is_over_and_made_again(limit: Limit
         assert await hangs_twice() == 3
         assert begun == [1, 2, 3]
         dependency.latency(50)
-        assert dependency._state.attempt_estimator.histogram.unfinished == 2
+        assert dependency._state.attempt_estimator.histogram.timed_out == 2
         assert dependency.in_flight == 0
         begun.clear()
         with pytest.raises(AttemptTimedOut, match=r"pricing: attempt 3 timed out after 0\.020 s") as raised:
@@ -343,7 +343,7 @@ def test_a_connection_that_takes_too_long_proves_that_nothing_was_sent() -> None
         with pytest.raises(ConnectTimedOut, match=r"pricing: no connection in 0\.020 s"):
             await cannot_connect()
         assert len(begun) == 3
-        assert dependency._state.connect_estimator.histogram.unfinished == 3
+        assert dependency._state.connect_estimator.histogram.timed_out == 3
 
     asyncio.run(main())
 

@@ -616,7 +616,7 @@ def test_after_a_connection_failed_anything_may_have_been_sent(
     with pytest.raises(AttemptTimedOut):
         falls_back()
     assert sent == [1]
-    assert dependency._state.connect_estimator.histogram.unfinished == 1
+    assert dependency._state.connect_estimator.histogram.timed_out == 1
 
 
 def test_neither_a_connection_nor_an_attempt_has_more_time_than_the_call(
@@ -656,7 +656,7 @@ def test_a_connection_that_does_not_come_about_in_time_is_unbounded_and_one_that
             cannot_connect(seconds)
     assert (
         dependency._state.connect_estimator.histogram.total,
-        dependency._state.connect_estimator.histogram.unfinished,
+        dependency._state.connect_estimator.histogram.timed_out,
     ) == (
         1,
         1,
@@ -689,7 +689,7 @@ def test_timeouts_are_counted_as_unbounded_and_answers_that_say_no_as_answers(
     dependency.latency(50)
     assert (
         dependency._state.attempt_estimator.histogram.total,
-        dependency._state.attempt_estimator.histogram.unfinished,
+        dependency._state.attempt_estimator.histogram.timed_out,
     ) == (
         2,
         1,

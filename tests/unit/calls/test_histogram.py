@@ -41,7 +41,7 @@ def test_percentiles_of_many_are_right_to_a_percent() -> None:
 
 def test_what_never_ended_is_above_everything() -> None:
     histogram = of([1.0] * 98 + [math.inf] * 2)
-    assert (histogram.total, histogram.unfinished) == (100, 2)
+    assert (histogram.total, histogram.timed_out) == (100, 2)
     assert histogram.exceeded_by(0.01) == histogram.exceeded_by(0.02) == math.inf
     assert histogram.exceeded_by(0.03) == pytest.approx(1.0, rel=1 / 16)
 
@@ -55,14 +55,14 @@ def test_a_new_window_forgets_the_last_but_one() -> None:
     histogram = of([1.0] * 1000 + [math.inf])
     histogram.rotate()
     histogram.add([4.0] * 1000)
-    assert (histogram.total, histogram.unfinished) == (2001, 1)
+    assert (histogram.total, histogram.timed_out) == (2001, 1)
     assert histogram.exceeded_by(0.75) == pytest.approx(1.0, rel=1 / 16)
     assert histogram.exceeded_by(0.25) == pytest.approx(4.0, rel=1 / 16)
     histogram.rotate()
-    assert (histogram.total, histogram.unfinished) == (1000, 0)
+    assert (histogram.total, histogram.timed_out) == (1000, 0)
     assert histogram.exceeded_by(0.75) == pytest.approx(4.0, rel=1 / 16)
     histogram.clear()
-    assert histogram.total == histogram.unfinished == 0
+    assert histogram.total == histogram.timed_out == 0
     assert histogram.exceeded_by(0.5) == math.inf
 
 
@@ -78,10 +78,10 @@ def test_what_only_took_longer_counts_until_then_and_not_after_it() -> None:
 
 
 def test_what_lies_beyond_is_told_of_those_who_waited() -> None:
-    assert of([1.0] * 98 + [math.inf] * 2).unfinished_share == pytest.approx(0.02)
-    assert of([1.0] * 98 + [-2.0] * 2).unfinished_share == 0
+    assert of([1.0] * 98 + [math.inf] * 2).share_above_longest == pytest.approx(0.02)
+    assert of([1.0] * 98 + [-2.0] * 2).share_above_longest == 0
     impatient = of([0.5] * 450 + [-1.0] * 450 + [0.5] * 50 + [2.0] * 25 + [math.inf] * 25)
-    assert impatient.unfinished_share == pytest.approx(
+    assert impatient.share_above_longest == pytest.approx(
         0.25
     )  # half of all take longer than 1 s, and half of those have no end
 

@@ -166,7 +166,7 @@ def test_only_what_the_caller_said_itself_tells_how_long_it_waits() -> None:
     assert not granted(None).is_from_caller
     assert not granted(500.0).is_from_caller
     assert not granted(2.0, trust_callers=False).is_from_caller
-    assert granted(None, default_deadline=None, max_deadline=None).waited_from == math.inf
+    assert granted(None, default_deadline=None, max_deadline=None).counts_as_waited_from == math.inf
 
 
 @pytest.mark.parametrize("is_client_gone", [False, True])

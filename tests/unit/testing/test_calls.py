@@ -138,7 +138,7 @@ class TestInstantCalls:
 
     def test_it_holds_in_threads(self) -> None:
         with instant_calls() as instant, Faults() as faults:
-            faults.on().fail(ConnectionResetError, first_attempts=1)
+            faults.on().fail(ConnectionResetError, up_to_attempt=1)
             threads = [threading.Thread(target=price) for _ in range(4)]
             for thread in threads:
                 thread.start()
@@ -151,7 +151,7 @@ class TestInstantCalls:
             await asyncio.gather(*(price_async() for _ in range(4)))
 
         with instant_calls() as instant, Faults() as faults:
-            faults.on().fail(ConnectionResetError, first_attempts=1)
+            faults.on().fail(ConnectionResetError, up_to_attempt=1)
             asyncio.run(scene())
         assert instant.sleeps == [1] * 4
 
@@ -381,7 +381,7 @@ class TestFaults:
 
         with instant_calls(), Faults() as faults:
             pricing = Dependency("pricing", retry=Retry(classify_result=classify_result))
-            script = faults.on("pricing").answer(SimpleNamespace(status_code=503), first_attempts=1)
+            script = faults.on("pricing").answer(SimpleNamespace(status_code=503), up_to_attempt=1)
             assert pricing.run(lambda: SimpleNamespace(status_code=200), idempotent=True).status_code == 200
             assert asyncio.run(pricing.run_async(work_async, idempotent=True)).status_code == 200
         assert (script.matched, script.applied) == (4, 2)
@@ -495,7 +495,7 @@ class TestFaults:
             (lambda script: script.fail(KeyError, times=1.5), "times 1.5"),
             (lambda script: script.fail(KeyError, probability=0), "probability 0"),
             (lambda script: script.fail(KeyError, probability=1.1), "probability 1.1"),
-            (lambda script: script.fail(KeyError, first_attempts=0), "first_attempts 0"),
+            (lambda script: script.fail(KeyError, up_to_attempt=0), "up_to_attempt 0"),
             (lambda script: script.status(200), "HTTP status 200"),
             (lambda script: script.slow(0), "slower by 0 seconds"),
             (lambda script: script.slow(math.inf), "slower by inf seconds"),

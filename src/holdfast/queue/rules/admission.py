@@ -54,7 +54,7 @@ class TenantState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     wait for its whole backlog."""
     run_full_at: float = 0.0
     lease_full_at: float = 0.0
-    """A second bucket with the size of `spill_rate`, charged when messages are leased."""
+    """A second bucket of `spill_rate`, charged when messages are leased; `spill_rate_full_at` when they are sent."""
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -52,12 +52,12 @@ _MAX_SHARED_LANES, _MAX_SPILL_LANES = 128, 64
 MAX_LANES_BY_RANK = {
     rank: _MAX_SHARED_LANES if rank < PRIORITY_LEVELS else _MAX_SPILL_LANES for rank in range(2 * PRIORITY_LEVELS)
 }
-"""Lanes that one lease examines, by rank: all lanes of most queues, and some of tenants' own and overflow lanes. If
-there are more, those that were served longest ago."""
+"""Lanes of a rank that every lease uses, those that were served longest ago: in most queues all shared lanes, and some
+of the tenants' own and overflow lanes."""
 MAX_FRESH_LANES = 100_000
-"""Lanes of a rank that are scanned for fresh messages, if there are more than `MAX_LANES_BY_RANK`."""
+"""If a rank has more lanes, up to this many are checked for fresh messages."""
 FRESH_FACTOR = 8
-"""Messages are leased from up to this many times `MAX_LANES_BY_RANK` of the lanes that have fresh messages."""
+"""Of the lanes with fresh messages, a lease also uses up to this many times `MAX_LANES_BY_RANK`."""
 MAX_SKIPPED = 1000
 """Messages that one lease may examine without leasing them. Then the worker gets what was found, and may ask again."""
 RUN, BACKLOG_RUN = 8, 32
@@ -188,15 +188,15 @@ def compute_allowance(limits: Limits, state: TenantState, cap: int | None, now: 
         if tokens < total:
             total, next_check_at = tokens, now + bucket.seconds_until_token(state.run_full_at, now, *run)
     shared = total if cap is None else min(total, max(0, cap - state.leased))
-    soft = limits.bucket("spill_rate")
-    if soft is not None:
-        shared = min(shared, bucket.count_available(state.lease_full_at, now, *soft))
+    spill = limits.bucket("spill_rate")
+    if spill is not None:
+        shared = min(shared, bucket.count_available(state.lease_full_at, now, *spill))
     return Allowance(shared, total, next_check_at)
 
 
 def update_after_lease(limits: Limits, state: TenantState, count: int, spilled: int, now: float) -> TenantState:
     """Return a tenant's state after `count` messages were leased, `spilled` of them from its overflow lane."""
-    run, soft = limits.bucket("run_rate"), limits.bucket("spill_rate")
+    run, spill = limits.bucket("run_rate"), limits.bucket("spill_rate")
     shared = count - spilled
     return msgspec.structs.replace(
         state,
@@ -204,7 +204,7 @@ def update_after_lease(limits: Limits, state: TenantState, count: int, spilled: 
         spilled=state.spilled - spilled,
         leased=state.leased + count,
         run_full_at=state.run_full_at if run is None else bucket.spend(state.run_full_at, now, count, *run),
-        lease_full_at=state.lease_full_at if soft is None else bucket.spend(state.lease_full_at, now, shared, *soft),
+        lease_full_at=state.lease_full_at if spill is None else bucket.spend(state.lease_full_at, now, shared, *spill),
     )
 
 

@@ -25,7 +25,8 @@ STOP_CHECK_SECONDS = 0.1
 """Seconds between checks for a stop request."""
 MIN_WAKE_PAUSE = 0.001
 MAX_WAKE_PAUSE = 0.02
-"""Backoff in seconds after wake-ups that found no message, as in a busy store: from the minimum, doubling."""
+"""Backoff in seconds after wake-ups that found no message, because other workers leased it first: from the minimum,
+doubling."""
 MEASURE_SECONDS = 0.02
 """Seconds between measurements of how fast messages are handled."""
 SUSPECT_DEATHS = 2
@@ -50,7 +51,8 @@ class Fetcher:
         self._executors = executors
         self._is_out = is_zone_out
         self._quarantine = Quarantine(context, executors)
-        # A random position in the cycle of shares, or workers that start together would all lease the same shares.
+        # Random, because it decides which leases are for the backlog, for low priorities and for spilled messages, and
+        # workers that start together must not all choose the same.
         self._leased_so_far = random.randrange(PERIOD)  # noqa: S311 - not for cryptography
         self._caps: dict[str, int] = {}
         self._pace = Pace()
@@ -159,7 +161,7 @@ class Fetcher:
 
 
 class Quarantine:
-    """Runs a message that may crash its worker. Meanwhile this process handles no other message, which could be lost.
+    """Runs a message that may crash its worker. Meanwhile this process leases no other, which a crash would interrupt.
 
     Of several such messages it keeps one, and releases the others. Used by `Fetcher`, in its thread only.
     """

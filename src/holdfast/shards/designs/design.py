@@ -45,9 +45,10 @@ class Design(Protocol):
 
     @property
     def segments(self) -> Sequence[Segment]:
-        """All shard numbers, as consecutive ranges. A range is divided into classes of one size.
+        """All shard numbers, as consecutive ranges. Each range is divided into classes.
 
-        The shards of a class together load all workers equally.
+        A class is a number of consecutive shards, which together use every worker equally often. All classes of a range
+        have equally many.
         """
 
     def shard(self, number: int) -> tuple[int, ...]:

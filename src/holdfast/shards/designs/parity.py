@@ -70,7 +70,7 @@ class Parity:
         return tuple(map(add, found, self._halves(number))) if self.doublings else found
 
     def shard_in_class(self, index: int, position: int) -> tuple[int, ...]:
-        """Return the shard at `position` in the class `index`, before doublings.
+        """Return the shard at `position` in the class `index`, in the design before it was doubled.
 
         From one position to the next, the worker of each group moves on by a fixed number.
         """

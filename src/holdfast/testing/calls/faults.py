@@ -50,7 +50,7 @@ class FaultRule:
     times_left: float
     """Attempts that it still applies to."""
     probability: float
-    first_attempts: float
+    up_to_attempt: float
     """It applies only to this many first attempts of each call."""
 
     def __post_init__(self) -> None:
@@ -58,9 +58,9 @@ class FaultRule:
             raise InvalidValue(f"times {self.times_left}: expected a whole number, at least 1, or math.inf for always")
         if not 0 < self.probability <= 1:
             raise InvalidValue(f"probability {self.probability}: expected more than 0, and at most 1")
-        if self.first_attempts < 1:
+        if self.up_to_attempt < 1:
             raise InvalidValue(
-                f"first_attempts {self.first_attempts}: expected at least 1, the first attempt of each call"
+                f"up_to_attempt {self.up_to_attempt}: expected at least 1, the first attempt of each call"
             )
 
     @property
@@ -70,7 +70,7 @@ class FaultRule:
 
     def applies(self, attempt: Attempt, chance: Chance) -> bool:
         """Return whether it applies to this attempt. Draw a random number only if needed."""
-        is_due = self.times_left > 0 and attempt.number <= self.first_attempts
+        is_due = self.times_left > 0 and attempt.number <= self.up_to_attempt
         return is_due and (self.probability == 1 or chance() < self.probability)
 
 
@@ -79,8 +79,8 @@ class Script:
 
     Rules apply to an attempt in the order in which they were added: delays add up, and the first failure or result ends
     it. A rule applies to `times` attempts of any calls; by default it always applies. With a `probability`, a seeded
-    random number decides for each attempt. With `first_attempts`, it applies only to that many attempts at the start of
-    each call: `fail(TimeoutError, first_attempts=1)` makes every call need a retry.
+    random number decides for each attempt. With `up_to_attempt`, it applies to the attempts 1 to that number of each
+    call: `fail(TimeoutError, up_to_attempt=1)` makes every call need a retry.
     """
 
     def __init__(self, *, dependency: str | None = None, operation: str | None = None, zone: str | None = None) -> None:
@@ -94,7 +94,7 @@ class Script:
         """Those of them to which at least one rule applied."""
 
     def fail(
-        self, *errors: Error, times: float = math.inf, probability: float = 1.0, first_attempts: float = math.inf
+        self, *errors: Error, times: float = math.inf, probability: float = 1.0, up_to_attempt: float = math.inf
     ) -> Self:
         """Fail attempts with these errors in turn: `fail(ConnectionResetError, TimeoutError("slow"), times=2)`."""
         if not errors:
@@ -104,9 +104,7 @@ class Script:
         def make() -> Exception:
             return next(factories)()
 
-        return self._add(
-            FaultRule(error=make, times_left=times, probability=probability, first_attempts=first_attempts)
-        )
+        return self._add(FaultRule(error=make, times_left=times, probability=probability, up_to_attempt=up_to_attempt))
 
     def status(
         self,
@@ -115,7 +113,7 @@ class Script:
         headers: Mapping[str, str] | None = None,
         times: float = math.inf,
         probability: float = 1.0,
-        first_attempts: float = math.inf,
+        up_to_attempt: float = math.inf,
     ) -> Self:
         """Fail attempts with an exception that has a response: `status(429, headers={"retry-after": "2"})`.
 
@@ -129,7 +127,7 @@ class Script:
                 error=lambda: HttpStatusError(status, made),
                 times_left=times,
                 probability=probability,
-                first_attempts=first_attempts,
+                up_to_attempt=up_to_attempt,
             )
         )
 
@@ -139,7 +137,7 @@ class Script:
         *,
         times: float = math.inf,
         probability: float = 1.0,
-        first_attempts: float = math.inf,
+        up_to_attempt: float = math.inf,
     ) -> Self:
         """Let attempts take all their time, and then fail with `error`, such as an HTTP client's own timeout.
 
@@ -152,27 +150,27 @@ class Script:
                 error=factory,
                 times_left=times,
                 probability=probability,
-                first_attempts=first_attempts,
+                up_to_attempt=up_to_attempt,
             )
         )
 
     def slow(
-        self, seconds: float, *, times: float = math.inf, probability: float = 1.0, first_attempts: float = math.inf
+        self, seconds: float, *, times: float = math.inf, probability: float = 1.0, up_to_attempt: float = math.inf
     ) -> Self:
         """Delay attempts by `seconds`. An attempt with less time left times out."""
         if not 0 < seconds < math.inf:
             raise InvalidValue(f"slower by {seconds} seconds: expected more than 0; for no end, use hang()")
         return self._add(
-            FaultRule(seconds=seconds, times_left=times, probability=probability, first_attempts=first_attempts)
+            FaultRule(seconds=seconds, times_left=times, probability=probability, up_to_attempt=up_to_attempt)
         )
 
     def answer(
-        self, result: Any, *, times: float = math.inf, probability: float = 1.0, first_attempts: float = math.inf
+        self, result: Any, *, times: float = math.inf, probability: float = 1.0, up_to_attempt: float = math.inf
     ) -> Self:
         """Return `result` from attempts instead of calling the function."""
         return self._add(
             FaultRule(
-                fake_result=FakeResult(result), times_left=times, probability=probability, first_attempts=first_attempts
+                fake_result=FakeResult(result), times_left=times, probability=probability, up_to_attempt=up_to_attempt
             )
         )
 
