@@ -92,7 +92,8 @@ class Agent:
             if receiver is not None
         }
         self._initial_state = self._state
-        """The state before any answer: no zone is out. It is delivered to the hook only if `_run_hook` asks for it."""
+        """The state before any answer: no zone is out. Receivers count as having it, so it is not delivered, unless
+        `_run_hook` asks for that."""
         pushed = PushedSource("sns", self._clock)
         sources: list[StatusSource] = [
             build_source(address, zones=(zone,), workload=workload, token=token, poll_interval=options.poll_interval)
@@ -164,7 +165,7 @@ class Agent:
             except OSError as error:
                 raise SettingsError(f"agent.file {self._options.file} cannot be written: {error.strerror}") from error
         for delivery in self._deliveries.values():
-            delivery.start(self._initial_state)
+            delivery.start(arrived=self._initial_state)
 
     def _run_hook(self) -> None:
         """Run the hook once at every start, whatever the state: effects of a previous agent's hook may persist."""

@@ -28,8 +28,10 @@ class AlarmRules:
     """Number of dead letters. Default 1, because only people remove dead letters."""
     first_attempt_age: float | None = 60.0
     """90th percentile of the seconds that new messages waited for their first attempt. Default: a minute, as long as a
-    message is fresh by default. The tenant that waits longest is left out. Spilled and backlog messages, which wait by
-    design, count only if most tenants have spilled messages and the backlog does not shrink."""
+    message is fresh by default. The tenant that waits longest is left out, unless it is the only one. Backlog messages
+    wait by design; the oldest of all counts once fresh ones wait half of `fresh_for`. Spilled messages count only if
+    most
+    tenants have some and the number of waiting messages does not fall."""
     oldest_age: float | None = None
     """Seconds that the oldest message has been ready. Includes spilled and backlog messages, which wait by design."""
     no_empty_polls: int | None = None

@@ -175,7 +175,7 @@ class Delivery(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     deadline: float | None = None
     group: str | None = None
     is_first_subscriber: bool = False
-    """Whether this is the first delivery of the message to any subscriber of its topic."""
+    """Whether the message was published to a topic, and no subscribed queue has delivered it before."""
     expired_leases: int = 0
     """Leases of the message that expired without settlement, perhaps because it crashed its workers."""
 

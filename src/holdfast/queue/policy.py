@@ -20,7 +20,8 @@ _BURSTS = {
 """The name of each rate's burst, and the seconds of the rate that it defaults to."""
 _MAX_SHARES = 0.9
 MAX_DIFFERENCES = 10
-"""Maximum differences that a message lists: settings may have thousands of tenants."""
+"""Maximum number of differences between stored and wanted values that an error lists: settings may have thousands of
+tenants."""
 _OPTIONAL = ("spill_above", "max_waiting", "ttl")
 _INTEGER_RANGES: dict[str, tuple[int, int]] = {
     "lanes": (1, 4096),

@@ -176,7 +176,7 @@ def _create_services(settings: Settings, databases: Databases, credentials: Cred
     cache = StatusCache(
         status_store, log, clock=clock, refresh_interval=settings.status.refresh_interval, on_change=publish_change
     )
-    status_writer = StatusWriter(cache, clock, provisional_store=status_store)
+    status_writer = StatusWriter(cache, clock, unpublished_store=status_store)
     watch_store = WatchStore(databases.database(store.SUBSYSTEM))
     watch = WorkloadWatcher(
         [workload.to_watched_workload() for workload in settings.workload],

@@ -213,12 +213,12 @@ def _parity(design: Parity, numbers: Numbers) -> Numbers:
 
 
 def _polynomials(design: Polynomials) -> _Step:
-    turns, count, per_group = len(design.rounds), design.windows, design.per_group
+    turns, count, per_group = len(design.windows_by_round), design.windows, design.per_group
     # One flat table by exponent, group and coefficient, because one lookup is faster than several.
     products = (
         np.array(design.products, dtype=np.int64).reshape(-1, per_group, design.groups).transpose(0, 2, 1).ravel()
     )
-    windows = np.array(design.rounds, dtype=np.int64)
+    windows = np.array(design.windows_by_round, dtype=np.int64)
     add = _build_addition(design.field)
 
     def shards(numbers: Numbers) -> Numbers:

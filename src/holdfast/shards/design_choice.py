@@ -55,7 +55,7 @@ def find_shard_in_class(design: AnyDesign) -> Callable[[int, int], tuple[int, ..
     match design:
         case Quadruples() | Parity():
             return design.shard_in_class
-        case Polynomials(rounds=[[_]]):
+        case Polynomials(windows_by_round=[[_]]):
             return design.shard_in_class
     return None
 
@@ -79,14 +79,14 @@ def _split_into_cells(fleet: Fleet, slot_count: int, size: int) -> tuple[Cells, 
 
 
 def _choose_for_cells(
-    cells: Cells, rounds: Sequence[Sequence[Window]], size: int, overlap: int
+    cells: Cells, windows_by_round: Sequence[Sequence[Window]], size: int, overlap: int
 ) -> tuple[AnyDesign, Cells]:
     prime_power = find_largest_prime_power(min(map(len, cells)))
-    if len(rounds) > 1 and overlap and prime_power is not None and prime_power >= len(cells):
-        return Polynomials(len(cells), prime_power, overlap, rounds), [cell[:prime_power] for cell in cells]
+    if len(windows_by_round) > 1 and overlap and prime_power is not None and prime_power >= len(cells):
+        return Polynomials(len(cells), prime_power, overlap, windows_by_round), [cell[:prime_power] for cell in cells]
     # Other designs use the first round only. Its windows have all cells, or the rest stays spare: with shards of two in
     # five zones, the windows are the first two zones and the next two.
-    windows = rounds[0]
+    windows = windows_by_round[0]
     taken = [cells[number] for window in windows for number in window]
     width = min(map(len, taken))
     design: Disjoint | Parity | Polynomials | Tuples

@@ -43,6 +43,7 @@ class Layout:
     design_slot_count: int
     """Number of slots that the design uses; later slots are spare."""
     doubling_starts: tuple[int, ...] = ()
+    """For each doubling, the index of the first slot that it added."""
     isolated: tuple[IsolatedTenant, ...] = ()
     version: int = field(default=0, compare=False)
     """The version in effect, or the one that this layout was derived from; 0 for a first layout. Not serialised."""

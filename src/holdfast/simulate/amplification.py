@@ -68,7 +68,8 @@ class AmplificationResult:
 
     policy: str
     requests: int
-    """Simulated requests: fewer for a policy without memory that makes many calls per request."""
+    """Simulated requests. Fewer for a policy without a budget that makes many calls per request: its requests do not
+    affect each other, so fewer are enough to measure it."""
     calls: int
     """Calls to the service."""
     succeeded: int

@@ -1,8 +1,8 @@
 """Decide which zones are out when several sources are asked, and some are wrong, late or unresponsive. Pure.
 
 A zone is out when a majority of the configured sources report it out, and in when a majority report it in. Otherwise
-too few sources answer, and `SilencePolicy` decides. Example with five sources: three report out, one reports in, one
-does not answer: the zone is out. Two wrong sources of five change nothing.
+too few sources answer, or they disagree, and `SilencePolicy` decides. Example with five sources: three report out, one
+reports in, one does not answer: the zone is out. Two wrong sources of five change nothing.
 """
 
 import math
@@ -17,14 +17,15 @@ Key: TypeAlias = tuple[Zone, str | None]
 
 
 class SilencePolicy(StrEnum):
-    """What to do while no majority of the sources answers."""
+    """What to do about a zone while no majority of the sources reports it out or in: few answer, or they disagree."""
 
     KEEP = "keep"
     """Keep the last decision: an outage of the status service changes nothing."""
     ALL_IN = "all_in"
     """Treat every zone as in."""
     OWN_ZONE_OUT = "own_zone_out"
-    """Keep the last decision, and treat the own zone as out: a host that reaches no source may be broken itself."""
+    """Keep the last decision, and treat the own zone as out while no majority answers: a host that reaches no source
+    may be broken itself."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -44,14 +44,14 @@ class StatusWriter:
     """Takes zones out and brings them in. Never takes a second zone of a region out for a workload, unless forced.
 
     `take_out` writes twice: first a provisional status, which expires after 30 s; then, if no other zone was taken out
-    meanwhile, the final one. If `store` publishes every write, pass the store below it as `provisional_store`, which
+    meanwhile, the final one. If `store` publishes every write, pass the store below it as `unpublished_store`, which
     gets the provisional status, so that only the final one is published. As thread-safe as its store.
     """
 
-    def __init__(self, store: StatusStore, clock: Clock, *, provisional_store: StatusStore | None = None) -> None:
+    def __init__(self, store: StatusStore, clock: Clock, *, unpublished_store: StatusStore | None = None) -> None:
         self._store = store
         self._clock = clock
-        self._provisional_store = provisional_store or store
+        self._unpublished_store = unpublished_store or store
 
     def take_out(
         self,
@@ -111,7 +111,7 @@ class StatusWriter:
         if before is not None:  # a failed renewal must not bring the zone in earlier than before
             end = max(before.expires or math.inf, end)
         claim = replace(wanted, expires=None if end == math.inf else end)
-        provisional = _write(self._provisional_store, claim, version)
+        provisional = _write(self._unpublished_store, claim, version)
         was_in = known is None or known.state_at(now) is ZoneState.IN
         try:
             return self._confirm(wanted, provisional, None if was_in else known)

@@ -23,18 +23,22 @@ class Polynomials:
     """Shards with one worker of each of some groups (a window), of which any two share at most `overlap`.
 
     A window is a subset of the `groups` groups. Worker w of group g is g * per_group + w. `per_group` is a prime power
-    and not below `groups`, because a field has no more points. Each of `rounds` is a set of
-    disjoint windows; consecutive classes use them in turn. The default is a single window with all groups.
+    and not below `groups`, because a field has no more points. Each of `windows_by_round` is a set of disjoint windows;
+    consecutive classes use them in turn. The default is a single window with all groups.
     """
 
     products: Sequence[Sequence[tuple[int, ...]]]
     """For every coefficient but the constant, and each of its values: the number it adds to the value of each group."""
 
     def __init__(
-        self, groups: int, per_group: int, overlap: int, rounds: Sequence[Sequence[Sequence[int]]] | None = None
+        self,
+        groups: int,
+        per_group: int,
+        overlap: int,
+        windows_by_round: Sequence[Sequence[Sequence[int]]] | None = None,
     ) -> None:
-        self.rounds = ((tuple(range(groups)),),) if rounds is None else rounds
-        self.size = len(self.rounds[0][0])
+        self.windows_by_round = ((tuple(range(groups)),),) if windows_by_round is None else windows_by_round
+        self.size = len(self.windows_by_round[0][0])
         self.field = get_field(per_group)
         if not 0 <= overlap < self.size:
             raise InvalidValue(f"overlap {overlap} of shards of {self.size}: expected 0 to {self.size - 1}")
@@ -44,7 +48,7 @@ class Polynomials:
         self.per_group = per_group
         self.overlap = overlap
         self.workers = groups * per_group
-        self.windows = len(self.rounds[0])  # shards of each polynomial
+        self.windows = len(self.windows_by_round[0])  # shards of each polynomial
         self.capacity = int(per_group ** (overlap + 1)) * self.windows
         points = [self.field.powers(point, overlap + 1) for point in scattered_points(groups, per_group)]
         self.products = [
@@ -55,7 +59,7 @@ class Polynomials:
 
     @property
     def segments(self) -> Sequence[Segment]:
-        polynomials, turns = self.per_group**self.overlap, len(self.rounds)
+        polynomials, turns = self.per_group**self.overlap, len(self.windows_by_round)
         each = self.per_group * self.windows
         even = Segment(0, each * turns, polynomials // turns)
         odd = Segment(even.end, each, polynomials % turns)
@@ -65,10 +69,10 @@ class Polynomials:
         if not 0 <= number < self.capacity:
             raise InvalidValue(f"shard {number}: expected 0 to {self.capacity - 1}")
         number, constant = divmod(number, self.per_group)
-        if len(self.rounds) == self.windows == 1:
+        if len(self.windows_by_round) == self.windows == 1:
             return self.shard_in_class(number, constant)
         number, which = divmod(number, self.windows)
-        window = self.rounds[number % len(self.rounds)][which]
+        window = self.windows_by_round[number % len(self.windows_by_round)][which]
         everywhere = self.shard_in_class(number, constant)
         return tuple([everywhere[group] for group in window])
 

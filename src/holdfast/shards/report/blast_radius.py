@@ -134,12 +134,12 @@ def find_failing_slots(
 def find_worst_cases(fleet: Fleet, table: npt.ArrayLike | AssignmentTable) -> WorstCases:
     """Find the worst that one tenant, one worker or one zone can do to other tenants."""
     live = AssignmentTable.check(table, len(fleet)).without_drained(fleet)
-    return derive_worst_cases(fleet, live, count_shared_workers(live.distinct))
+    return derive_worst_cases(fleet, live, count_shared_workers(live.distinct_shards))
 
 
 def derive_worst_cases(fleet: Fleet, live: AssignmentTable, found: OverlapCounts) -> WorstCases:
     """Find the worst cases of a table without drained workers, whose overlaps were counted before."""
-    firsts = live.distinct.first_rows.tolist()
+    firsts = live.distinct_shards.first_rows.tolist()
     others = max(1, len(live) - 1)
     names = [slot.worker for slot in fleet.slots]
     single = np.bincount(live.slot_indexes[live.sizes == 1, 0], minlength=len(fleet))

@@ -68,7 +68,7 @@ def compute_headroom(table: npt.ArrayLike | AssignmentTable, workers: int) -> fl
     if workers < 0:
         raise InvalidValue(f"a fleet of {workers} workers: expected 0 or more")
     checked = AssignmentTable.check(table, workers)
-    distinct, sizes = checked.distinct, checked.distinct.sizes
+    distinct, sizes = checked.distinct_shards, checked.distinct_shards.sizes
     if (sizes == 1).any():
         return None
     # The load of a tenant on each of its workers, and its extra load there once one of them has failed.

@@ -53,7 +53,7 @@ class NeighbourPair:
 def count_overlaps(table: npt.ArrayLike | AssignmentTable) -> Overlaps:
     """Count the workers that every two tenants share."""
     checked = AssignmentTable.check(table)
-    return summarize_overlaps(checked.distinct, count_shared_workers(checked.distinct))
+    return summarize_overlaps(checked.distinct_shards, count_shared_workers(checked.distinct_shards))
 
 
 def summarize_overlaps(distinct: DistinctShards, found: OverlapCounts) -> Overlaps:
@@ -71,7 +71,7 @@ def find_worst_neighbours(table: npt.ArrayLike | AssignmentTable, limit: int = 1
     Pairs that share no worker are left out.
     """
     checked = AssignmentTable.check(table)
-    return select_worst_neighbours(checked, count_shared_workers(checked.distinct), limit)
+    return select_worst_neighbours(checked, count_shared_workers(checked.distinct_shards), limit)
 
 
 def select_worst_neighbours(
@@ -88,7 +88,7 @@ def select_worst_neighbours(
             known = {(pair.row, pair.other_row) for pair in chosen}
             near = np.flatnonzero(found.max_shared >= shared)
             groups = _CloseGroups(table, near, chosen, shared, wanted).lowest(options)
-            tenants = [_find_lowest_rows(table.distinct, shards, wanted + len(chosen) + 1) for shards in groups]
+            tenants = [_find_lowest_rows(table.distinct_shards, shards, wanted + len(chosen) + 1) for shards in groups]
             pairs = (pair for pair, _ in groupby(heapq.merge(*(combinations(some, 2) for some in tenants))))
             for row, other in islice((pair for pair in pairs if pair not in known), wanted):
                 both = {*table.shard(row)} & {*table.shard(other)}
@@ -110,11 +110,11 @@ class _CloseGroups:
         self._chosen = chosen
         self._shared = shared
         self._wanted = wanted
-        self._shard_array = table.distinct.select(near)
+        self._shard_array = table.distinct_shards.select(near)
 
     def lowest(self, options: CountingOptions) -> list[list[int]]:
         """Return enough groups for the wanted pairs. Tenants with the same shard are a group, too."""
-        counts, sizes, near = self._table.distinct.counts, self._table.distinct.sizes, self._near
+        counts, sizes, near = self._table.distinct_shards.counts, self._table.distinct_shards.sizes, self._near
         same = near[(counts[near] > 1) & (sizes[near] == self._shared)][: self._wanted]
         groups = options.run(self._shard_array, lambda strategy: self._find_lowest(options, strategy), self._shared)
         return [[shard] for shard in same.tolist()] + [near[group].tolist() for group in groups]

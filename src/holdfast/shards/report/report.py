@@ -80,9 +80,9 @@ def build_report(
         raise InvalidValue(f"shards of {size}: expected 0 or more workers")
     checked = AssignmentTable.check(table, len(fleet))
     live = checked.without_drained(fleet)
-    found = count_shared_workers(checked.distinct)
-    shared = summarize_overlaps(checked.distinct, found)
-    left = found if live is checked else count_shared_workers(live.distinct)
+    found = count_shared_workers(checked.distinct_shards)
+    shared = summarize_overlaps(checked.distinct_shards, found)
+    left = found if live is checked else count_shared_workers(live.distinct_shards)
     largest = int(checked.sizes.max(initial=0))
     if shards_possible is None:
         # A worker that shares_slot_of another is in the shards of that one, and adds no shards.
@@ -102,8 +102,8 @@ def build_report(
         min_shard_size=int(checked.sizes.min()) if len(checked) else 0,
         max_shard_size=largest,
         shards_possible=shards_possible,
-        shards_used=len(checked.distinct),
-        shards_left=max(0, shards_possible - len(checked.distinct)),
+        shards_used=len(checked.distinct_shards),
+        shards_left=max(0, shards_possible - len(checked.distinct_shards)),
         overlaps=shared,
         promised_overlap=overlap,
         pairs_above_promise=None if overlap is None else sum(shared.pairs_by_shared_workers[overlap + 1 :]),
@@ -128,5 +128,5 @@ def _count_attackers_survived(table: AssignmentTable, max_shared: int) -> int:
 
 def _capacity_lost(fleet: Fleet, live: AssignmentTable) -> float:
     weights = np.array([*(0.0 if slot.is_drained else slot.weight for slot in fleet.slots), 0.0])
-    taken = weights[live.distinct.slot_indexes].sum(axis=1)
+    taken = weights[live.distinct_shards.slot_indexes].sum(axis=1)
     return float(taken.max(initial=0.0) / (weights.sum() or 1.0))

@@ -103,7 +103,7 @@ class AssignmentTable:
         return len(self.slot_indexes)
 
     @cached_property
-    def distinct(self) -> DistinctShards:
+    def distinct_shards(self) -> DistinctShards:
         """The different shards of the table, each with its tenants."""
         return DistinctShards(self)
 

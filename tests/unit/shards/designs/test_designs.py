@@ -153,7 +153,7 @@ def check_load(design: Design) -> None:
     assert len(load) == design.workers
     # Where windows take turns, and the polynomials are not a multiple of these, some have had one turn more.
     one = design.design if isinstance(design, Families) else design
-    left = one.per_group**one.overlap % len(one.rounds) if isinstance(one, Polynomials) else 0
+    left = one.per_group**one.overlap % len(one.windows_by_round) if isinstance(one, Polynomials) else 0
     assert max(load.values()) - min(load.values()) <= min(left, design.size)
 
 

@@ -51,8 +51,8 @@ def test_all_is_counted_as_by_looking_at_every_pair(sample: tuple[int, Shards]) 
     covered = [sum(other <= one for other in sets) - 1 for one in sets]
 
     def check(options: CountingOptions) -> None:
-        found = count_shared_workers(table.distinct, options)
-        counted = summarize_overlaps(table.distinct, found)
+        found = count_shared_workers(table.distinct_shards, options)
+        counted = summarize_overlaps(table.distinct_shards, found)
         assert {shared: pairs for shared, pairs in enumerate(counted.pairs_by_shared_workers) if pairs} == dict(
             expected
         )
@@ -61,7 +61,7 @@ def test_all_is_counted_as_by_looking_at_every_pair(sample: tuple[int, Shards]) 
             worst.count(shared) for shared in range(len(counted.pairs_by_shared_workers))
         ]
         assert counted.max_shared == max(expected, default=0)
-        shards = table.distinct.numbers
+        shards = table.distinct_shards.numbers
         assert [found.touched[shards[row]] for row in range(len(rows))] == touched
         assert [found.covered[shards[row]] for row in range(len(rows))] == covered
 
@@ -86,7 +86,7 @@ def test_the_worst_neighbours_are_those_of_all_pairs(sample: tuple[int, Shards],
 
     def check(options: CountingOptions) -> None:
         assert (
-            select_worst_neighbours(table, count_shared_workers(table.distinct, options), limit, options)
+            select_worst_neighbours(table, count_shared_workers(table.distinct_shards, options), limit, options)
             == expected[:limit]
         )
 
@@ -97,7 +97,7 @@ def test_the_worst_neighbours_are_those_of_all_pairs(sample: tuple[int, Shards],
 @given(sample=shards(most=30, largest=5, tenants=60))
 def test_every_set_that_two_shards_have_is_found_once_with_all_who_have_it(sample: tuple[int, Shards]) -> None:
     _, rows = sample
-    distinct = checked(rows).distinct
+    distinct = checked(rows).distinct_shards
     unique = [{*rows[first]} for first in distinct.first_rows]
     found: dict[tuple[int, ...], list[int]] = {}
     for shared in find_shared_sets(distinct, 3, block=11):
@@ -157,7 +157,7 @@ def test_one_very_large_tenant_among_small_ones_costs_little() -> None:
     random = np.random.default_rng(6)
     rows = [tuple(random.permutation(200)[:3].tolist()) for _ in range(300)]
     rows.append(tuple(range(150)))
-    distinct = checked(rows).distinct
+    distinct = checked(rows).distinct_shards
     by_sets = summarize_overlaps(
         distinct, count_shared_workers(distinct, CountingOptions(strategy=Strategy(max_shard_size=150)))
     )
@@ -200,7 +200,7 @@ def test_a_few_large_tenants_do_not_make_all_pairs_be_looked_at(pool: int, tenan
 def test_a_pair_that_shares_more_does_not_hide_those_that_share_less(options: CountingOptions) -> None:
     """It comes up again with each of the workers that it shares, before all others."""
     table = checked([(0, 1, 2), (0, 1, 3), (4, 5, 6), (4, 7, 8)])
-    found = select_worst_neighbours(table, count_shared_workers(table.distinct, options), 2, options)
+    found = select_worst_neighbours(table, count_shared_workers(table.distinct_shards, options), 2, options)
     assert found == [NeighbourPair(0, 1, (0, 1)), NeighbourPair(2, 3, (4,))]
 
 

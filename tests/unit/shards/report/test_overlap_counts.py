@@ -22,7 +22,7 @@ def test_each_pair_with_one_of_some_shards_is_met_once(
     cells: int, sample: tuple[int, Shards], data: st.DataObject
 ) -> None:
     _, rows = sample
-    distinct = AssignmentTable(build_table(rows)).distinct
+    distinct = AssignmentTable(build_table(rows)).distinct_shards
     unique = [{*rows[first]} for first in distinct.first_rows]
     is_some = np.array([data.draw(st.booleans()) for _ in unique], dtype=np.bool_)
     some, rest = np.flatnonzero(is_some), np.flatnonzero(~is_some)
@@ -50,13 +50,13 @@ def test_each_pair_with_one_of_some_shards_is_met_once(
 
 def test_shards_that_meet_nobody_are_not_looked_at_one_by_one() -> None:
     rows = [(0, 1, 2), (2, 3), *((number, number + 1) for number in range(10, 2000, 2))]
-    distinct = AssignmentTable(build_table(rows)).distinct
+    distinct = AssignmentTable(build_table(rows)).distinct_shards
     [part] = find_overlapping_pairs(distinct, np.array([0]), np.arange(1, len(distinct)), 1 << 20)
     assert [values.tolist() for values in part] == [[0], [1], [1]]
 
 
 def test_a_fleet_of_very_many_workers_is_multiplied_in_small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(pairing, "_MAX_FLOATS", 40)
-    distinct = AssignmentTable(build_table([(0, 1), (1, 2), (0, 1), (5, 19), (19, 2)])).distinct
+    distinct = AssignmentTable(build_table([(0, 1), (1, 2), (0, 1), (5, 19), (19, 2)])).distinct_shards
     every = np.arange(len(distinct))
     assert {product.shared.shape for product in build_overlap_matrices(distinct, every, every[:0], 2048)} == {(2, 2)}

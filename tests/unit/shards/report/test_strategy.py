@@ -31,7 +31,7 @@ def tried(among: ShardArray, deepest: float = np.inf) -> list[Strategy]:
 
 
 def distinct_of(*parts: list[tuple[int, ...]]) -> DistinctShards:
-    return AssignmentTable(build_table([row for part in parts for row in part])).distinct
+    return AssignmentTable(build_table([row for part in parts for row in part])).distinct_shards
 
 
 def test_many_small_shards_are_looked_at_by_their_sets() -> None:
@@ -78,7 +78,7 @@ def test_the_numbers_are_the_same_if_sets_were_tried_first(
     monkeypatch.setattr(strategy_module, "_SHARED_SETS_SHARE", 1e-9)
     monkeypatch.setattr(strategy_module, "_TRIAL_SHARE", share)
     rows = [*random_shards(150, 9, workers), *random_shards(40, 2, workers)]
-    distinct = AssignmentTable(build_table(rows)).distinct
+    distinct = AssignmentTable(build_table(rows)).distinct_shards
     begun, given_up = [], []
 
     def count(strategy: Strategy) -> OverlapCounts:

@@ -50,7 +50,7 @@ def test_a_place_beyond_all_fleets_is_refused_also_where_no_fleet_is_known() -> 
 def test_a_table_that_was_checked_is_taken_as_it_is_for_its_fleet_only() -> None:
     checked = AssignmentTable([[0, 1], [2, 3]], 4)
     assert AssignmentTable.check(checked, 4) is checked
-    assert checked.distinct is checked.distinct
+    assert checked.distinct_shards is checked.distinct_shards
     with pytest.raises(InvalidValue, match="a fleet of 4 workers: expected one of 5"):
         compute_load(Fleet.from_workers("abcde"), checked)
 
@@ -65,7 +65,7 @@ def test_different_shards_are_numbered_as_they_first_occur_however_wide_they_are
     """Wider than what fits one number at a time."""
     base = list(range(0, 1 << 20, 1 << 15))
     rows = [base, [*base[:-1], 5], [*base], [7, *base[1:]], [*base[:-1], 5]]
-    distinct = AssignmentTable(rows).distinct
+    distinct = AssignmentTable(rows).distinct_shards
     assert distinct.numbers.tolist() == [0, 1, 0, 2, 1]
     assert distinct.first_rows.tolist() == [0, 1, 3]
     assert distinct.counts.tolist() == [2, 2, 1]
@@ -77,7 +77,7 @@ def test_rows_that_differ_in_what_no_longer_fits_one_number_are_different() -> N
     """Numbers of 20 bits each: without care the first of five would be shifted out of 64 bits, and be lost."""
     rest = [1000, 2000, 3000, (1 << 20) - 2]
     table = AssignmentTable([[7, *rest], [8, *rest], [7, *rest]], (1 << 20) - 1)
-    assert table.distinct.numbers.tolist() == [0, 1, 0]
+    assert table.distinct_shards.numbers.tolist() == [0, 1, 0]
 
 
 def test_without_numpy_the_message_says_what_to_install() -> None:
