@@ -10,7 +10,7 @@ import msgspec
 from holdfast._errors import AttemptTimedOut, CallError, ConnectTimedOut, DeadlineExceeded
 from holdfast._types import Carrier
 from holdfast.calls.histogram import TIMED_OUT
-from holdfast.calls.scope import IDEMPOTENCY_KEY_HEADER, Scope, build_headers, find_trace
+from holdfast.calls.scope import IDEMPOTENCY_KEY_HEADER, Scope, build_headers, find_options, find_trace
 
 if TYPE_CHECKING:
     from holdfast.calls.endpoints import Endpoint
@@ -120,7 +120,7 @@ class Attempt(Scope, eq=False, gc=False):
         if now >= self.expires:
             self.dependency.learn_connect(TIMED_OUT)
         self.connecting_since = None  # from here on, something may have been sent
-        self._set_expires(now + self.dependency.timeout)
+        self._set_expires(now + self.options.timeout)
 
     def end_connect(self) -> None:
         """End a connection set-up that succeeded. Do not call it after a failure: the attempt must count as unsent."""
@@ -130,7 +130,7 @@ class Attempt(Scope, eq=False, gc=False):
         self.dependency.learn_connect(now - self.connecting_since)
         self.setup_seconds += now - self.connecting_since
         self.connecting_since = None
-        self._set_expires(now + self.dependency.timeout)
+        self._set_expires(now + self.options.timeout)
 
     def connection_ready(self, since: float) -> None:
         """Start the attempt's timeout now. The wait for a connection since `since` does not count as latency."""
@@ -138,8 +138,13 @@ class Attempt(Scope, eq=False, gc=False):
         if self.connecting_since is not None:
             self.end_connect()
         elif now - since > NEGLIGIBLE_WAIT:
-            self._set_expires(now + self.dependency.timeout)
+            self._set_expires(now + self.options.timeout)
         self.setup_seconds = now - since
+
+    @property
+    def options(self) -> Any:
+        """The options of its call: the DependencyState, or OverriddenOptions."""
+        return find_options(self.dependency, self.enclosing)
 
     def _get_call_state(self) -> CallState:
         if self.call_state is None:
@@ -152,10 +157,10 @@ class Attempt(Scope, eq=False, gc=False):
         if self.expires >= self.call_expires:
             return DeadlineExceeded(f"{name}: the deadline passed during attempt {self.number}")
         if self.timed_out_in_pool:
-            return ConnectTimedOut(f"{name}: no connection was free in {self.dependency.timeout:.3f} s")
+            return ConnectTimedOut(f"{name}: no connection was free in {self.options.timeout:.3f} s")
         if self.connecting_since is not None:
             return ConnectTimedOut(f"{name}: no connection in {self.dependency.connect_estimator.value:.3f} s")
-        return AttemptTimedOut(f"{name}: attempt {self.number} timed out after {self.dependency.timeout:.3f} s")
+        return AttemptTimedOut(f"{name}: attempt {self.number} timed out after {self.options.timeout:.3f} s")
 
     def _set_expires(self, expires: float) -> None:
         self.expires = min(self.call_expires, expires)

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast._errors import DeadlineExceeded, InvalidValue
 from holdfast.calls.runtime import PROCESS, Runtime
-from holdfast.calls.scope import NO_THREAD, OverrideScope, Scope, find_override
+from holdfast.calls.scope import NO_THREAD, OverrideScope, Scope
 
 if TYPE_CHECKING:
     from holdfast.calls.attempt import Attempt
@@ -150,29 +150,27 @@ class deadline:  # noqa: N801 - reads as a word: with deadline(2.0)
 
 
 class override:  # noqa: N801 - as the others, and not public: `Dependency.override` makes it
-    """A block in which the calls of a dependency have other options. Make a new one for each `with`."""
+    """A block in which the calls of a dependency have other options. May be entered again after it was left."""
 
     __slots__ = ("_options", "_state", "_token")
 
     def __init__(self, state: "DependencyState", **options: Any) -> None:
         self._state, self._options = state, options
-        state.derive(**options)  # raises for an invalid option here, not in `__enter__`
+        state.override(None, **options)  # raises for an invalid option here, not in `__enter__`
         self._token: Token[Scope | ThreadScopes] | None = None
 
     def __enter__(self) -> None:
         if self._token is not None:
-            raise InvalidValue("this override is entered already: make a new one for each `with`")
+            raise InvalidValue("this override is entered already: make a new one for a block inside it")
         outer = current_scope()
-        replacement = find_override(self._state, outer).derive(**self._options)
+        options = self._state.override(outer, **self._options)
         expires, owner = (math.inf, None) if outer is None else (outer.expires, outer.retry_owner)
-        self._state.count_overrides(1)
-        self._token = SCOPE.set(OverrideScope(expires, owner, outer, self._state, replacement))
+        self._token = SCOPE.set(OverrideScope(expires, owner, outer, self._state, options))
 
     def __exit__(self, *exception: object) -> None:
         assert self._token is not None
         reset_scope(self._token)
         self._token = None
-        self._state.count_overrides(-1)
 
 
 class detached:  # noqa: N801 - reads as a word: with detached()

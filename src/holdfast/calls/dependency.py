@@ -199,8 +199,8 @@ class Dependency:
     ) -> AbstractContextManager[None]:
         """Return a block in which calls of this dependency, of any kind, have other options. None keeps an option.
 
-        Timeouts are in seconds. The block applies to its own context, as a deadline does. Meanwhile the calls of other
-        threads and tasks are a little slower. Attempts with `attempt_timeout` are not used to learn the timeout.
+        Timeouts are in seconds. The block applies to its own context, and to tasks started there, as a deadline does.
+        Attempts with `attempt_timeout` are not used to learn the timeout.
         """
         return override(
             self._state, max_attempts=max_attempts, attempt_timeout=attempt_timeout, total_timeout=total_timeout

@@ -11,6 +11,7 @@ from holdfast._types import Operation
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.context import SCOPE, new_thread_scopes
 from holdfast.calls.engine import Call, deadline_passed_error, late_result_error
+from holdfast.calls.scope import find_options
 
 if TYPE_CHECKING:
     from holdfast.calls.state import DependencyState
@@ -43,7 +44,9 @@ def bind(  # noqa: C901, PLR0915 - the fast path is inlined: each function call 
         started = monotonic()
         call_expires = started + dependency.total
         owner = retry_owner
-        if not dependency.has_fast_path:
+        if not dependency.has_fast_path or (
+            dependency.was_overridden and find_options(dependency, outer) is not dependency
+        ):
             return run_attempts(
                 Call(dependency, options[0], outer, started, idempotent=options[1]), function, args, kwargs
             )

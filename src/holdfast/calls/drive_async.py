@@ -12,6 +12,7 @@ from holdfast.calls.attempt import TimedAttempt
 from holdfast.calls.context import NO_SCOPES, SCOPE, ThreadScopes, current_task_scope
 from holdfast.calls.engine import Call, deadline_passed_error, late_result_error
 from holdfast.calls.expiries import arm_timeout, disarm_timeout, translate_cancellation
+from holdfast.calls.scope import find_options
 
 if TYPE_CHECKING:
     from holdfast.calls.state import DependencyState
@@ -47,7 +48,9 @@ def bind_async(  # noqa: C901, PLR0915 - the fast path is inlined, as in `drive.
         started = monotonic()
         call_expires = started + dependency.total
         owner = retry_owner
-        if not dependency.has_fast_path:
+        if not dependency.has_fast_path or (
+            dependency.was_overridden and find_options(dependency, outer) is not dependency
+        ):
             engine_call = TimedCall(dependency, options[0], outer, started, idempotent=options[1])
             return await run_attempts(engine_call, function, args, kwargs)
         if outer is not None:

@@ -12,10 +12,10 @@ from holdfast.calls.classify import PERMANENT, Failure, FailureKind, classify
 from holdfast.calls.events import AttemptEnded, BudgetExhausted, GaveUp, Retrying
 from holdfast.calls.histogram import TIMED_OUT, censored_at
 from holdfast.calls.retry import REASON_TEXT, GiveUp, GiveUpReason, RetryAfterScope, RetryOwner, decide
-from holdfast.calls.scope import Scope, find_override
+from holdfast.calls.scope import Scope, find_options
 
 if TYPE_CHECKING:
-    from holdfast.calls.state import DependencyState
+    from holdfast.calls.state import DependencyState, OverriddenOptions
 
 log = logging.getLogger(__name__)
 
@@ -44,17 +44,19 @@ class Call:
         *,
         idempotent: bool,
     ) -> None:
-        if dependency.overrides:
-            dependency = find_override(dependency, outer)
         self.dependency = dependency
+        self.options: DependencyState | OverriddenOptions = dependency
+        if dependency.was_overridden:
+            self.options = find_options(dependency, outer)
+        options = self.options
         self.number = 0
         self.owned_by: str | None = None
-        self.retry_owner = dependency.retry_owner if idempotent else None
+        self.retry_owner = options.retry_owner if idempotent else None
         self.outer = outer
-        self.expires = started + dependency.total
+        self.expires = started + options.total
         if outer is not None:
             self.expires = min(self.expires, outer.expires)
-            if outer.retry_owner is not None and dependency.retry.owner is not _HERE:
+            if outer.retry_owner is not None and options.retry.owner is not _HERE:
                 self.retry_owner = self.owned_by = outer.retry_owner
             elif self.retry_owner is None:  # it does not retry, so the layers below keep the owner that it got
                 self.retry_owner = outer.retry_owner
@@ -92,7 +94,7 @@ class Call:
         self.number += 1
         self._began = now
         before = self._attempt
-        expires = now + dependency.timeout
+        expires = now + self.options.timeout
         self._attempt = attempt = self.attempt_class(
             expires if expires < self.expires else self.expires,  # noqa: FURB136 - faster than `min`
             self.retry_owner,
@@ -156,13 +158,13 @@ class Call:
                 dependency.bucket.give(self._cost)
             return None
         self._last = failure
-        refused_before = dependency.bucket.is_exhausted
+        retry, refused_before = self.options.retry, dependency.bucket.is_exhausted
         step = decide(
-            dependency.retry,
+            retry,
             failure,
             number=self.number,
             idempotent=self.idempotent,
-            has_other_owner=self.owned_by is not None or dependency.retry.owner is _BELOW,
+            has_other_owner=self.owned_by is not None or retry.owner is _BELOW,
             now=now,
             expires=self.expires,
             previous=self._delay,
@@ -219,18 +221,17 @@ class Call:
     def learn(self, attempt: Attempt, failure: Failure | None, now: float) -> None:
         """Record the latency of a response, good or bad; a lower bound if the call's deadline ended the attempt."""
         dependency = self.dependency
-        if failure is None or (failure.kind is _PERMANENT and failure.status is not None):
+        if failure is not None and failure.kind is _UNSENT:
+            if attempt.connecting_since is not None and now >= attempt.expires - TIMER_TOLERANCE:
+                dependency.learn_connect(TIMED_OUT)  # a refused connection says nothing about the latency: no sample
+        elif self.options.fixed_timeout is not None:
+            pass  # the timeout must not be learned from attempts with another one
+        elif failure is None or (failure.kind is _PERMANENT and failure.status is not None):
             dependency.samples.append(now - self._began - attempt.setup_seconds)
         elif failure.kind is _TIMEOUT:
             dependency.samples.append(
                 TIMED_OUT if attempt.expires < self.expires else censored_at(now - self._began - attempt.setup_seconds)
             )
-        elif (
-            failure.kind is _UNSENT
-            and attempt.connecting_since is not None
-            and now >= attempt.expires - TIMER_TOLERANCE
-        ):
-            dependency.learn_connect(TIMED_OUT)  # a refused connection is no sample: it says nothing about the latency
         if now >= dependency.learn_at:
             dependency.learn(now)
 

@@ -29,19 +29,20 @@ class Scope(msgspec.Struct, eq=False):
 class OverrideScope(Scope, eq=False):
     """The bounds around a block in which the calls of one dependency have other options."""
 
-    original: Any = None
+    dependency: Any = None
     """The DependencyState of that dependency."""
-    replacement: Any = None
-    """The DependencyState to use instead."""
+    options: Any = None
+    """Its OverriddenOptions."""
 
 
-def find_override(state: Any, scope: Scope | None) -> Any:
-    """Return the DependencyState to use inside `scope` instead of `state`, which is `state` itself without any."""
-    while scope is not None:
-        if isinstance(scope, OverrideScope) and scope.original is state:
-            return scope.replacement
-        scope = scope.enclosing
-    return state
+def find_options(dependency: Any, scope: Scope | None) -> Any:
+    """Return the OverriddenOptions of a DependencyState inside `scope`; without any, the state, which has the same."""
+    if dependency.was_overridden:
+        while scope is not None:
+            if isinstance(scope, OverrideScope) and scope.dependency is dependency:
+                return scope.options
+            scope = scope.enclosing
+    return dependency
 
 
 class IncomingScope(Scope, eq=False):

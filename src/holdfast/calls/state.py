@@ -1,12 +1,11 @@
 """The state that all calls to a dependency share in this process. For drivers and adapters; users see `Dependency`."""
 
-import copy
 import logging
 import math
 import threading
 from collections import deque
-from dataclasses import replace
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, ClassVar
 
 from holdfast._errors import InvalidValue
 from holdfast._forks import register_after_fork
@@ -15,6 +14,7 @@ from holdfast.calls.events import CallEvent, TimeoutChanged
 from holdfast.calls.limits import InFlightCounter, Limit, TokenBucket
 from holdfast.calls.retry import Retry, RetryAfter, RetryAfterScope, RetryAfterState, RetryBudget, RetryOwner
 from holdfast.calls.runtime import Runtime
+from holdfast.calls.scope import Scope, find_options
 from holdfast.calls.timeout import LEARN_INTERVAL, MAX_SAMPLES, Estimator, Percentile, Timeouts
 
 if TYPE_CHECKING:
@@ -32,6 +32,9 @@ log = logging.getLogger("holdfast.calls.dependency")
 class DependencyState:
     """The state that all functions calling one dependency share. Safe in threads, forks and several event loops."""
 
+    fixed_timeout: ClassVar[float | None] = None
+    """As in OverriddenOptions."""
+
     def __init__(  # noqa: PLR0917 - only `Dependency` calls it, and each parameter has another type
         self,
         name: str,
@@ -45,7 +48,9 @@ class DependencyState:
         runtime: Runtime,
     ) -> None:
         self.name = name
-        self.set_retry(retry)
+        self.retry = retry
+        self.retry_owner = _find_owner(name, retry)
+        """Sent by idempotent calls to the layers below, which must not retry because this layer does."""
         self.endpoints = endpoints
         self.runtime = runtime
         self.total = math.inf if timeouts.total is None else timeouts.total
@@ -58,8 +63,8 @@ class DependencyState:
         self._sink = sink
         self.dropped_events = 0
         """Events for which the sink raised."""
-        self.overrides = 0
-        """Blocks in progress, in any thread or task, with other options for its calls."""
+        self.was_overridden = False
+        """Whether there may be scopes with other options for its calls. Work in them may outlive their blocks."""
         self.update_fast_path()
         self.reset_after_fork()
         register_after_fork(self)
@@ -103,28 +108,26 @@ class DependencyState:
             self.last_expiries = found
             return found
 
-    def derive(
-        self, *, max_attempts: int | None, attempt_timeout: float | None, total_timeout: float | None
-    ) -> "DependencyState":
-        """Return a copy with other options; None keeps one. It shares everything else, including what it learns."""
-        checked = Timeouts(attempt=attempt_timeout, total=total_timeout)
-        made = copy.copy(self)
-        if max_attempts is not None:
-            made.set_retry(replace(self.retry, max_attempts=max_attempts))
-        if checked.total is not None:
-            made.total = checked.total
-        if checked.attempt is not None:
-            made.attempt_estimator = Estimator(checked.attempt)
-            made.timeout = made.attempt_estimator.value
-            made.samples = deque(maxlen=0)  # the estimator must not learn from attempts with another timeout
-        register_after_fork(made)
-        return made
-
-    def count_overrides(self, added: int) -> None:
-        """Count a block with other options that begins, or with -1 one that ends. Only without any is a fast path."""
-        with self._lock:
-            self.overrides += added
-        self.update_fast_path()
+    def override(
+        self,
+        scope: Scope | None,
+        *,
+        max_attempts: int | None,
+        attempt_timeout: float | None,
+        total_timeout: float | None,
+    ) -> "OverriddenOptions":
+        """Return the options for calls in a block inside `scope`. None keeps an option that calls in `scope` have."""
+        Timeouts(attempt=attempt_timeout, total=total_timeout)  # raises for an invalid one
+        current: DependencyState | OverriddenOptions = find_options(self, scope)
+        retry = current.retry if max_attempts is None else replace(current.retry, max_attempts=max_attempts)
+        self.was_overridden = True
+        return OverriddenOptions(
+            dependency=self,
+            retry=retry,
+            retry_owner=_find_owner(self.name, retry),
+            total=current.total if total_timeout is None else total_timeout,
+            fixed_timeout=current.fixed_timeout if attempt_timeout is None else attempt_timeout,
+        )
 
     def learn_connect(self, seconds: float) -> None:
         """Learn from one connection set-up, in seconds, or TIMED_OUT."""
@@ -170,20 +173,12 @@ class DependencyState:
         self.learn_at = self.runtime.monotonic() + LEARN_INTERVAL
         self._reported = {"attempt": self.timeout, "connect": self.connect_estimator.value}
 
-    def set_retry(self, retry: Retry) -> None:
-        """Use another policy for retries."""
-        self.retry = retry
-        is_owner = retry.max_attempts > 1 and retry.owner is not RetryOwner.BELOW
-        self.retry_owner = self.name if is_owner else None
-        """Sent by idempotent calls to the layers below, which must not retry because this layer does."""
-
     def update_fast_path(self) -> None:
         """Decide whether calls may take the fast path. Call it again when a condition below changes."""
         self.has_sink = self._sink is not None
         # On it, drivers only measure a call whose first attempt succeeds, and make no `Call`.
         self.has_fast_path = (
             not self.has_sink
-            and not self.overrides
             and self.runtime.interceptor is None
             and self.in_flight.max_count == math.inf
             and self.retry.classify_result is None
@@ -202,3 +197,24 @@ class DependencyState:
             self.emit(
                 TimeoutChanged(dependency=self.name, at=at, timeout=timeout, before=before, after=after, samples=seen)
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OverriddenOptions:
+    """The options of calls in a block of `Dependency.override`, by the names that DependencyState has for its own."""
+
+    dependency: DependencyState
+    retry: Retry
+    retry_owner: str | None
+    total: float
+    fixed_timeout: float | None
+    """The attempt timeout in seconds; None for that of the dependency, which learns only from attempts with it."""
+
+    @property
+    def timeout(self) -> float:
+        """Current attempt timeout in seconds."""
+        return self.dependency.timeout if self.fixed_timeout is None else self.fixed_timeout
+
+
+def _find_owner(name: str, retry: Retry) -> str | None:
+    return name if retry.max_attempts > 1 and retry.owner is not RetryOwner.BELOW else None

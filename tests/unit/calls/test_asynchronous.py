@@ -553,6 +553,21 @@ def test_options_may_be_others_for_a_single_call() -> None:
     asyncio.run(main())
 
 
+def test_a_task_that_outlives_a_block_with_other_options_keeps_them() -> None:
+    async def main() -> None:
+        dependency = Dependency("pricing", timeouts=Timeouts(attempt=5.0, total=30.0))
+
+        async def look() -> float:
+            return current_attempt().call_timeout
+
+        with dependency.override(total_timeout=1.0):
+            task = asyncio.create_task(dependency.run_async(look, idempotent=True))
+        assert await task <= 1.0
+        assert await dependency.run_async(look, idempotent=True) > 1.0
+
+    asyncio.run(main())
+
+
 def test_a_connection_is_bounded_also_where_nothing_else_is() -> None:
     async def main() -> None:
         timeouts = Timeouts(connect=0.02, attempt=None, total=None)

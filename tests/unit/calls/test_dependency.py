@@ -34,6 +34,7 @@ from holdfast.calls import (
     Timeouts,
     current_attempt,
     deadline,
+    propagate_context,
     remaining,
 )
 from holdfast.calls.attempt_loop import AttemptLoop
@@ -438,6 +439,72 @@ def test_a_timeout_of_a_single_call_is_not_learned_from(make: Callable[..., Depe
     with dependency.override(max_attempts=1):
         dependency.run(int, idempotent=True)
     assert dependency.latency(50) is not None
+
+
+def test_a_dependency_learns_from_single_calls_with_other_options(
+    make: Callable[..., Dependency], clock: FakeClock
+) -> None:
+    dependency = make(timeouts=Timeouts(attempt=Percentile(percent=90, min_samples=20, start=5.0)))
+    seen = []
+
+    def look() -> None:
+        seen.append(current_attempt().timeout)
+        clock.advance(0.02)
+
+    for _ in range(100):
+        with dependency.override(max_attempts=1):
+            dependency.run(look, idempotent=True)
+        clock.advance(0.1)
+    assert seen[0] == 5.0
+    assert seen[-1] == pytest.approx(0.04, rel=1 / 16)
+    assert dependency.timeout == pytest.approx(seen[-1])
+
+
+def test_events_that_a_sink_refuses_are_counted_and_logged_once_also_for_single_calls(
+    make: Callable[..., Dependency], caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken:
+        def emit(self, event: CallEvent) -> None:
+            raise RuntimeError
+
+    dependency = make(sink=Broken())
+    for _ in range(3):
+        with dependency.override(max_attempts=1):
+            dependency.run(int, idempotent=True)
+    assert dependency.dropped_events == 3
+    assert len(caplog.records) == 1
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+def test_work_that_outlives_a_block_with_other_options_keeps_them(
+    make: Callable[..., Dependency], is_plain: bool
+) -> None:
+    dependency = make(sink=None if is_plain else Events(), timeouts=Timeouts(attempt=2.0, total=9.0))
+
+    @dependency.call(idempotent=True)
+    def look() -> tuple[float, float]:
+        attempt = current_attempt()
+        return attempt.timeout, attempt.call_timeout
+
+    with dependency.override(attempt_timeout=0.5, total_timeout=4.0):
+        later = propagate_context(look)
+    assert later() == (0.5, 4.0)
+    assert look() == (2.0, 9.0)
+
+
+def test_an_attempt_of_a_single_call_has_its_own_timeout_again_after_connecting(
+    make: Callable[..., Dependency], clock: FakeClock
+) -> None:
+    dependency = make(timeouts=Timeouts(connect=1.0, attempt=2.0))
+
+    def work() -> float:
+        attempt = current_attempt()
+        with attempt.connecting():
+            clock.advance(0.25)
+        return attempt.timeout
+
+    with dependency.override(attempt_timeout=0.5):
+        assert dependency.run(work, idempotent=True) == 0.5
 
 
 @pytest.mark.parametrize(

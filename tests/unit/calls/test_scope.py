@@ -1,13 +1,14 @@
 """What crosses to another process."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Carrier
-from holdfast.calls.scope import OverrideScope, Scope, build_headers, find_override, parse_carrier
+from holdfast.calls.scope import OverrideScope, Scope, build_headers, find_options, parse_carrier
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -60,9 +61,11 @@ def test_no_time_is_not_an_endless_one() -> None:
 
 
 def test_the_innermost_block_with_other_options_for_a_dependency_counts() -> None:
-    state, other, first, second = object(), object(), object(), object()
+    state, other, never = (SimpleNamespace(was_overridden=known) for known in (True, True, False))
+    first, second = object(), object()
     outer = OverrideScope(math.inf, None, None, state, first)
     inner = OverrideScope(math.inf, None, Scope(1.0, None, outer), state, second)
-    assert find_override(state, inner) is second
-    assert find_override(state, inner.enclosing) is first
-    assert find_override(other, inner) is other
+    assert find_options(state, inner) is second
+    assert find_options(state, inner.enclosing) is first
+    assert find_options(other, inner) is other
+    assert find_options(never, inner) is never

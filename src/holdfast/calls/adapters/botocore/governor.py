@@ -231,7 +231,7 @@ class _Governor:
                 call = _AwsCall(dependency, model, repeatable=self._is_repeatable(model))
                 max_read_timeout = context.get("read_timeout") or self._client.meta.config.read_timeout
                 progress = context[CONTEXT_KEY] = _CallProgress(call, max_read_timeout)
-                context.setdefault("retries", {})["max"] = 1 if call.owned_by else call.dependency.retry.max_attempts
+                context.setdefault("retries", {})["max"] = 1 if call.owned_by else call.options.retry.max_attempts
                 self._wait(call.initial_delay())
             attempt = progress.call.begin(progress.error)
             progress.call.enter(progress.error)

@@ -135,7 +135,7 @@ class HttpxExchange:
 
     def _may_retry(self, attempt: Attempt, status: int) -> bool:
         """Return whether another attempt may follow a response with this status."""
-        retry = attempt.dependency.retry
+        retry = attempt.options.retry
         if attempt.number >= retry.max_attempts:
             return False
         failure = of_status(status, {}, self._dependency.runtime.clock.wall)

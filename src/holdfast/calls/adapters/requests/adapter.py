@@ -93,7 +93,7 @@ class RequestsExchange:
         connect, read = self.timeout if isinstance(self.timeout, tuple) else (self.timeout, self.timeout)
         # Not `attempt.timeout`: the attempt's time starts again after the connection set-up.
         return shorter_timeout(connect, attempt.connect_timeout), shorter_timeout(
-            read, min(attempt.dependency.timeout, attempt.call_timeout)
+            read, min(attempt.options.timeout, attempt.call_timeout)
         )
 
     def _read_timeout(self) -> float | None:
