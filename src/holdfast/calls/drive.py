@@ -1,5 +1,6 @@
 """The synchronous driver: makes the attempts and sleeps between them."""
 
+import sys
 from collections.abc import Callable, Coroutine
 from functools import wraps
 from math import inf
@@ -10,7 +11,7 @@ from holdfast._errors import InvalidValue
 from holdfast._types import Operation
 from holdfast.calls.attempt import Attempt
 from holdfast.calls.context import SCOPE, new_thread_scopes
-from holdfast.calls.engine import Call, deadline_passed_error, late_result_error
+from holdfast.calls.engine import Call, deadline_passed_error
 from holdfast.calls.scope import find_options
 
 if TYPE_CHECKING:
@@ -60,10 +61,11 @@ def bind(  # noqa: C901, PLR0915 - the fast path is inlined: each function call 
         expires = started + dependency.timeout
         attempt = Attempt(expires if expires < call_expires else call_expires, owner, outer, dependency, call_expires)  # noqa: FURB136 - faster
         scopes.innermost = attempt
+        error: Exception | None
         try:
             result = function(*args, **kwargs) if kwargs else function(*args)
         except Exception as caught:  # noqa: BLE001 - the engine classifies it
-            error = caught
+            error, result = caught, None
         else:
             if is_new:
                 refuse_awaitable(result, options[0])
@@ -76,13 +78,13 @@ def bind(  # noqa: C901, PLR0915 - the fast path is inlined: each function call 
                 if bucket.tokens < bucket.budget.capacity:
                     bucket.give(bucket.budget.first_attempt_tokens)
                 return result
-            error = late_result_error(options[0], result)
+            error = None  # `end_attempt` raises, because it is late
         finally:
             scopes.innermost = outer
         engine_call = Call(dependency, options[0], outer, started, idempotent=options[1])
         engine_call.adopt(attempt)
         try:
-            return run_attempts(engine_call, function, args, kwargs, attempt, error)
+            return run_attempts(engine_call, function, args, kwargs, attempt, error, result)
         finally:
             del error  # breaks the reference cycle of error, traceback and frame
 
@@ -96,9 +98,9 @@ def run_attempts(  # noqa: C901, PLR0912, PLR0917 - a driver's own loop
     kwargs: dict[str, Any],
     attempt: Attempt | None = None,
     error: Exception | None = None,
+    result: Any = None,
 ) -> Any:
-    """Make attempts until one succeeds or is the last. `attempt` with `error` is a first attempt that has failed."""
-    result: Any = None
+    """Make attempts until one succeeds or is the last. `attempt`, with `error` or `result`, is one made before."""
     runtime = call.dependency.runtime
     sleep, interceptor, is_limited = runtime.clock.sleep, runtime.interceptor, call.dependency.in_flight.max_count < inf
     if interceptor is not None:
@@ -142,14 +144,27 @@ def run_attempts(  # noqa: C901, PLR0912, PLR0917 - a driver's own loop
 
 
 def refuse_awaitable(result: object, operation: Operation) -> None:
-    """Raise InvalidValue for a coroutine or a future: neither timeouts nor retries would apply to its own result."""
-    if not hasattr(result, "__await__") and not hasattr(result, "add_done_callback"):
+    """Raise InvalidValue for a coroutine or an unfinished future: timeouts and retries would not apply to its result.
+
+    Other objects that can be awaited are results, such as the operations and calls of Google's clients.
+    """
+    found = type(result)
+    if not hasattr(found, "__await__") and not hasattr(found, "add_done_callback"):
+        return  # soon, because nearly every result is neither
+    if isinstance(result, Coroutine):
+        kind = "coroutine"
+        result.close()  # no one will await it
+    elif isinstance(result, _find_future_classes()) and not result.done():
+        kind = found.__name__
+    else:
         return
-    kind = "coroutine" if isinstance(result, Coroutine) else type(result).__name__
-    end = getattr(result, "close" if kind == "coroutine" else "cancel", None)
-    if end is not None:
-        end()  # no one will await it
     raise InvalidValue(
         f"{operation} returned a {kind}, which is not finished: make it `async def`, use run_async(), or wait for it "
         "in the function"
     )
+
+
+def _find_future_classes() -> tuple[Any, ...]:
+    """Return the classes of futures, of those modules that are imported: only these can have made one."""
+    modules = (sys.modules.get("asyncio"), sys.modules.get("concurrent.futures"))
+    return tuple(getattr(module, "Future", ()) for module in modules)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from holdfast._types import Operation
 from holdfast.calls.attempt import TimedAttempt
 from holdfast.calls.context import NO_SCOPES, SCOPE, ThreadScopes, current_task_scope
-from holdfast.calls.engine import Call, deadline_passed_error, late_result_error
+from holdfast.calls.engine import Call, deadline_passed_error
 from holdfast.calls.expiries import arm_timeout, disarm_timeout, translate_cancellation
 from holdfast.calls.scope import find_options
 
@@ -88,12 +88,13 @@ def bind_async(  # noqa: C901, PLR0915 - the fast path is inlined, as in `drive.
             if expires < inf:
                 arm_timeout(attempt)
         token = set_scope(attempt)
+        error: Exception | None
         try:
             result = await function(*args, **kwargs) if kwargs else await function(*args)
         except Exception as caught:  # noqa: BLE001 - the engine classifies it
-            error = caught
+            error, result = caught, None
         except CancelledError as caught:
-            error = translate_cancellation(attempt, caught)
+            error, result = translate_cancellation(attempt, caught), None
         else:
             ended = monotonic()
             if ended < call_expires:
@@ -103,7 +104,7 @@ def bind_async(  # noqa: C901, PLR0915 - the fast path is inlined, as in `drive.
                 if bucket.tokens < bucket.budget.capacity:
                     bucket.give(bucket.budget.first_attempt_tokens)
                 return result
-            error = late_result_error(options[0], result)
+            error = None  # `end_attempt` raises, because it is late
         finally:
             if attempt.expiries is not None and (
                 attempt.expiries.pending.pop(attempt, None) is None or attempt.timer is not None
@@ -116,7 +117,7 @@ def bind_async(  # noqa: C901, PLR0915 - the fast path is inlined, as in `drive.
         engine_call = TimedCall(dependency, options[0], outer, started, idempotent=options[1])
         engine_call.adopt(attempt)
         try:
-            return await run_attempts(engine_call, function, args, kwargs, attempt, error)
+            return await run_attempts(engine_call, function, args, kwargs, attempt, error, result)
         finally:
             del error  # breaks the reference cycle of error, traceback and frame
 
@@ -130,9 +131,9 @@ async def run_attempts(  # noqa: C901, PLR0912, PLR0917 - a driver's own loop
     kwargs: dict[str, Any],
     attempt: Any = None,
     error: Exception | None = None,
+    result: Any = None,
 ) -> Any:
-    """Make attempts until one succeeds or is the last. `attempt` with `error` is a first attempt that has failed."""
-    result: Any = None
+    """Make attempts until one succeeds or is the last. `attempt`, with `error` or `result`, is one made before."""
     runtime = call.dependency.runtime
     sleep, interceptor = runtime.clock.sleep_async, runtime.interceptor
     if interceptor is not None:

@@ -25,6 +25,7 @@ TIMER_TOLERANCE = 0.001
 # Looked up once, as in `retry.py`.
 _PERMANENT, _TIMEOUT, _UNSENT = FailureKind.PERMANENT, FailureKind.TIMEOUT, FailureKind.UNSENT
 _HERE, _BELOW = RetryOwner.HERE, RetryOwner.BELOW
+_LATE = Failure(_TIMEOUT)
 _RAISED_BY_CALL = "_holdfast_raised_by_call"
 """Attribute set on an error that a call has raised, for calls around it."""
 
@@ -144,7 +145,11 @@ class Call:
         now = dependency.runtime.monotonic()
         if error is None and now >= self.expires:
             late = late_result_error(self.operation, result)
-            self.end_attempt(attempt, None, late)
+            self.learn(attempt, _LATE, now)
+            if dependency.has_sink:
+                self._report(attempt, _LATE, late, now)
+            self._last = _LATE
+            self._give_up(late, GiveUpReason.DEADLINE, now)
             try:
                 raise late
             finally:
@@ -179,11 +184,7 @@ class Call:
                         dependency=dependency.name, at=dependency.runtime.clock.wall(), tokens=dependency.bucket.tokens
                     )
                 )
-            self._emit_gave_up(step.reason, now)
-            if error is not None:
-                if self.number > 1 or step.reason is not GiveUpReason.PERMANENT:
-                    self._add_note(error, step.reason, now)
-                set_attribute(error, _RAISED_BY_CALL, True)
+            self._give_up(error, step.reason, now)
             return None
         self._delay, self._cost = step.delay, step.cost or dependency.bucket.budget.first_attempt_tokens
         if dependency.has_sink:
@@ -204,7 +205,7 @@ class Call:
                 {failure.status, failure.code}
             ):
                 return Failure(FailureKind.NOT_VISIBLE_YET, failure.status, failure.code, failure.retry_after)
-        elif failure.kind is _UNSENT and getattr(error, _RAISED_BY_CALL, False):
+        elif failure.kind is _UNSENT and get_attribute(error, _RAISED_BY_CALL):
             # A nested call sent nothing. This call may have sent something before that.
             return Failure(FailureKind.TRANSIENT, failure.status, failure.code, failure.retry_after)
         return failure
@@ -253,6 +254,14 @@ class Call:
             )
         )
 
+    def _give_up(self, error: Exception | None, reason: GiveUpReason, now: float) -> None:
+        """Emit that no further attempt follows, and say so in `error`, which the caller gets."""
+        self._emit_gave_up(reason, now)
+        if error is not None:
+            if self.number > 1 or reason is not GiveUpReason.PERMANENT:
+                self._add_note(error, reason, now)
+            set_attribute(error, _RAISED_BY_CALL, True)
+
     def _emit_gave_up(self, reason: GiveUpReason, now: float) -> None:
         dependency = self.dependency
         if not dependency.has_sink:
@@ -274,9 +283,10 @@ class Call:
         attempts = "1 attempt" if self.number == 1 else f"{self.number} attempts"
         owner = f" ({self.owned_by})" if reason is GiveUpReason.NOT_OWNER and self.owned_by else ""
         before, after = f"holdfast: {self.operation}: gave up after ", f": {REASON_TEXT[reason]}{owner}"
+        known = get_attribute(error, "__notes__")
         notes = [
             note
-            for note in getattr(error, "__notes__", ())
+            for note in (known if isinstance(known, list) else ())
             if not (isinstance(note, str) and note.startswith(before) and note.endswith(after))
         ]
         notes.append(f"{before}{attempts} in {now - self._started:.3f} s{after}")
@@ -289,9 +299,15 @@ def set_attribute(error: BaseException, name: str, value: object) -> None:
         BaseException.__setattr__(error, name, value)
 
 
+def get_attribute(error: BaseException, name: str) -> Any:
+    """Return an attribute that `set_attribute` has set, or None. Do not ask `__getattr__`, which may raise anything."""
+    return vars(error).get(name)
+
+
 def late_result_error(operation: Operation, result: object) -> DeadlineExceeded:
-    """Return the error for a call that succeeded after its deadline. It has the result."""
-    error = DeadlineExceeded(f"{operation}: succeeded, but after the deadline; the error has the result")
+    """Return the error for a call that succeeded after its deadline. It has the result, if there is one."""
+    hint = "" if result is None else "; the error has the result"
+    error = DeadlineExceeded(f"{operation}: succeeded, but after the deadline{hint}")
     error.result = result
     return error
 

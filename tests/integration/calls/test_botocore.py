@@ -579,6 +579,24 @@ def test_after_the_deadline_nothing_is_sent(
     assert [(event.reason, event.attempts) for event in sink.of(GaveUp)] == [(GiveUpReason.DEADLINE, 0)]
 
 
+def test_an_answer_after_the_deadline_is_in_the_error(
+    server: Scripted, dependency: Make, connect: Connect, sink: Kept, runtime: Runtime, clock: FakeClock
+) -> None:
+    def works_late(handler: BaseHTTPRequestHandler) -> None:
+        clock.advance(1.0)
+        WORKS(handler)
+
+    server.script = [works_late]
+    client = protect(connect(server.url), dependency())
+    with deadline(1.0, runtime=runtime), pytest.raises(DeadlineExceeded, match="table/PutItem: succeeded") as caught:
+        client.put_item(**ITEM)
+    assert isinstance(caught.value, boto.BotoCoreError)
+    assert caught.value.result["ResponseMetadata"]["HTTPStatusCode"] == 200
+    assert "no time is left before the deadline" in caught.value.__notes__[0]
+    assert server.count == 1
+    assert [(event.reason, event.attempts) for event in sink.of(GaveUp)] == [(GiveUpReason.DEADLINE, 1)]
+
+
 def test_a_retry_that_would_come_after_the_deadline_is_not_waited_for(
     server: Scripted, dependency: Make, connect: Connect, sink: Kept, runtime: Runtime, clock: FakeClock
 ) -> None:

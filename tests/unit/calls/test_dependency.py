@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
+from unittest.mock import Mock
 
 import httpx
 import pytest
@@ -38,6 +39,7 @@ from holdfast.calls import (
     remaining,
 )
 from holdfast.calls.attempt_loop import AttemptLoop
+from holdfast.calls.classify import PERMANENT
 from holdfast.calls.events import AttemptEnded, BudgetExhausted, CallEvent, GaveUp, Retrying, TimeoutChanged
 from holdfast.calls.retry import GiveUpReason
 from holdfast.calls.runtime import PROCESS, Runtime
@@ -82,6 +84,23 @@ class Unchangeable(ConnectionResetError):
 
     def __setattr__(self, name: str, value: object) -> None:
         raise TypeError(name)
+
+
+class Odd(ConnectionRefusedError):
+    """An error whose attributes cannot be read."""
+
+    def __getattr__(self, name: str) -> object:
+        raise KeyError(name)
+
+
+def odd_error() -> Exception:
+    return Odd()
+
+
+def error_with_odd_notes() -> Exception:
+    error = ConnectionResetError()
+    error.__notes__ = None  # type: ignore[assignment]
+    return error
 
 
 def frozen_error() -> Exception:
@@ -136,8 +155,8 @@ def test_the_last_failure_is_raised_as_it_was_with_a_note_on_the_attempts(make: 
     assert "raise self.failures.pop(0)" in "".join(traceback.format_exception(raised.value))
 
 
-@pytest.mark.parametrize("make_frozen", [frozen_error, unchangeable_error])
-def test_an_error_that_cannot_be_changed_is_still_the_one_that_is_raised(
+@pytest.mark.parametrize("make_frozen", [frozen_error, unchangeable_error, odd_error, error_with_odd_notes])
+def test_an_error_that_cannot_be_changed_or_read_is_still_the_one_that_is_raised(
     make: Callable[..., Dependency], make_frozen: Callable[[], Exception]
 ) -> None:
     def connects() -> None:
@@ -310,11 +329,6 @@ def test_a_function_that_only_promises_a_result_is_refused(
     async def answer() -> int:
         return 1
 
-    class Later:
-        def __await__(self) -> Generator[None, None, int]:
-            yield
-            return 1
-
     async def pending() -> Awaitable[int]:
         future: Awaitable[int] = asyncio.get_running_loop().create_future()
         with pytest.raises(InvalidValue, match=r"pricing/<lambda> returned a Future, which is not finished"):
@@ -324,16 +338,39 @@ def test_a_function_that_only_promises_a_result_is_refused(
     dependency = make(sink=sink)
     with pytest.raises(InvalidValue, match=r"pricing/<lambda> returned a coroutine, .*: make it `async def`"):
         _ = dependency.run(lambda: answer(), idempotent=True)  # noqa: PLW0108 - the mistake
-    with pytest.raises(InvalidValue, match="returned a Later"):
-        _ = dependency.run(Later, idempotent=True)
     promised: Future[int] = Future()
     with pytest.raises(InvalidValue, match="returned a Future"):
         dependency.run(lambda: promised, idempotent=True)
-    assert promised.cancelled()
-    assert asyncio.run(_cancelled(pending()))
+    assert not promised.cancelled(), "its owner may need it"
+    assert not asyncio.run(_cancelled(pending()))
     with pytest.raises(InvalidValue, match=r"answer is asynchronous: await run_async\(\) instead"):
         _ = dependency.run(answer, idempotent=True)
     assert dependency.latency(50) is None
+
+
+@pytest.mark.parametrize("sink", [None, Events()])
+def test_an_object_that_is_only_like_a_future_is_a_result(make: Callable[..., Dependency], sink: Events | None) -> None:
+    class Job:
+        """As the long-running operations of Google's clients, and the calls of gRPC in asyncio."""
+
+        is_cancelled = False
+
+        def __await__(self) -> Generator[None, None, int]:
+            yield
+            return 1
+
+        def add_done_callback(self, callback: object) -> None: ...
+
+        def cancel(self) -> None:
+            self.is_cancelled = True
+
+    job, mock, finished, dependency = Job(), Mock(), Future[int](), make(sink=sink)
+    finished.set_result(1)
+    results: list[object] = [job, mock, finished]
+    for result in results:
+        assert dependency.run(iter([result]).__next__, idempotent=True) is result
+    assert not job.is_cancelled
+    assert mock.mock_calls == []
 
 
 def test_an_object_that_is_awaited_when_it_is_called_is_asynchronous(make: Callable[..., Dependency]) -> None:
@@ -589,9 +626,29 @@ def test_a_success_after_the_deadline_is_raised_with_its_result(
         assert "gave up after 1 attempt" in raised.value.__notes__[0]
     assert dependency.tokens == 500
     attempt = next(dependency.attempts(idempotent=True))
-    with pytest.raises(DeadlineExceeded), attempt:
+    with pytest.raises(DeadlineExceeded) as raised, attempt:
         clock.advance(2.0)
+    assert str(raised.value) == "pricing/attempts: succeeded, but after the deadline"
     assert DeadlineExceeded("refused").result is None
+
+
+@pytest.mark.parametrize("plain", [True, False])
+@pytest.mark.parametrize("idempotent", [True, False])
+@pytest.mark.parametrize("retry", [PLAIN, Retry(max_attempts=1), Retry(classify=lambda _: PERMANENT)])
+def test_a_success_after_the_deadline_is_given_up_because_of_it(
+    make: Callable[..., Dependency], clock: FakeClock, plain: bool, idempotent: bool, retry: Retry
+) -> None:
+    events = Events()
+    dependency = make(sink=None if plain else events, retry=retry, timeouts=Timeouts(total=2.0))
+    with pytest.raises(DeadlineExceeded) as raised:
+        dependency.run(clock.advance, 3.0, idempotent=idempotent)
+    assert str(raised.value).endswith("after the deadline"), "it has no result"
+    note = "holdfast: pricing/advance: gave up after 1 attempt in 3.000 s: no time is left before the deadline"
+    assert raised.value.__notes__ == [note]
+    ended = [] if plain else [(FailureKind.TIMEOUT, "DeadlineExceeded")]
+    assert [(event.failure, event.error) for event in events.all if isinstance(event, AttemptEnded)] == ended
+    reasons = [event.reason for event in events.all if isinstance(event, GaveUp)]
+    assert reasons == ([] if plain else [GiveUpReason.DEADLINE])
 
 
 def test_waking_up_too_late_raises_what_had_failed(make: Callable[..., Dependency], clock: FakeClock) -> None:

@@ -36,7 +36,10 @@ class _BotocoreError(BotoCoreError):
 
 
 class BotocoreDeadlineExceeded(_BotocoreError, DeadlineExceeded):
-    """The deadline passed before the call began. Nothing was sent."""
+    """The deadline passed: before the call began, so that nothing was sent, or before it succeeded.
+
+    If it succeeded, `result` is the response.
+    """
 
 
 class BotocoreRetryAfterTooLong(_BotocoreError, RetryAfterTooLong):
