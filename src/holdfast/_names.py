@@ -1,4 +1,4 @@
-"""Check the names of zones, workloads and queues, and write counts with their nouns. Pure."""
+"""Check the names of zones, workloads and queues, write counts with their nouns, and escape text. Pure."""
 
 import re
 
@@ -51,6 +51,11 @@ def check_queue_name(text: str, kind: str = "queue") -> str:
 def format_count(count: int, noun: str, plural: str | None = None) -> str:
     """Return a count with its noun, such as `1 tenant` or `2,000 tenants`. `plural` is needed if it is not noun + s."""
     return f"{count:,} {noun if count == 1 else plural or f'{noun}s'}"
+
+
+def escape_unprintable(text: str) -> str:
+    """Return the text with escaped line breaks, which could forge a second line, and control characters."""
+    return text if text.isprintable() else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def get_region_code(zone: Zone) -> str:

@@ -1,4 +1,4 @@
-"""Names of zones, characters that text for people must not have, and counts with their nouns."""
+"""Names of zones, characters that text for people must not have, and counts with their nouns; text that is escaped."""
 
 import re
 import sys
@@ -7,7 +7,7 @@ import unicodedata
 import pytest
 
 from holdfast import InvalidValue
-from holdfast._names import CONTROL_CHARACTERS, format_count, parse_zone
+from holdfast._names import CONTROL_CHARACTERS, escape_unprintable, format_count, parse_zone
 
 
 @pytest.mark.parametrize(
@@ -48,3 +48,8 @@ def test_exactly_the_controls_of_terminals_lines_and_directions_are_control_char
 def test_what_is_no_az_id_is_refused_with_what_is_expected(text: str, complaint: str) -> None:
     with pytest.raises(InvalidValue, match=f"^{re.escape(complaint)}"):
         parse_zone(text)
+
+
+def test_line_breaks_and_control_characters_are_escaped() -> None:
+    assert escape_unprintable("größe 10 µs") == "größe 10 µs"
+    assert escape_unprintable("a\nb\x1b[31m\u2028c") == r"a\nb\x1b[31m\u2028c"

@@ -16,6 +16,7 @@ import msgspec
 from cyclopts import MissingArgumentError, Parameter, UnusedCliTokensError
 
 from holdfast._errors import Conflict, HoldfastError, InvalidValue
+from holdfast._names import escape_unprintable
 
 if TYPE_CHECKING:
     from rich.progress import Progress, ProgressColumn
@@ -105,11 +106,6 @@ def print_result(value: Any, text: str, *, as_json: bool) -> None:
         print_json(value)
     else:
         print(text)
-
-
-def escape_unprintable(text: str) -> str:
-    """Return the text with line breaks and control characters escaped."""
-    return text if text.isprintable() else "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
 
 
 def print_rows(value: Any, header: Sequence[str], rows: Iterable[Sequence[object]], *, as_json: bool) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from holdfast._forks import register_after_fork
-from holdfast._names import format_count
+from holdfast._names import escape_unprintable, format_count
 from holdfast.metrics.cardinality import (
     MAX_BUSIEST_NAMES,
     OTHER,
@@ -399,7 +399,7 @@ class QueueMetrics(MetricsSink[QueueObservation]):
             level=level,
             subject=queue,
             event=kind,
-            message=lambda: _describe(event),
+            message=lambda: escape_unprintable(_describe(event)),
             fields=lambda: _fields(event),
             interval=0.0 if isinstance(event, QueueAlarm) else 1.0,
         )

@@ -6,6 +6,7 @@ import sys
 from datetime import UTC, datetime
 from typing import TextIO
 
+from holdfast._names import escape_unprintable
 from holdfast.config import LogSettings
 
 _STANDARD_ATTRIBUTES = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "color_message"}
@@ -36,7 +37,7 @@ class TextFormatter(logging.Formatter):
         extra = " ".join(f"{name}={value}" for name, value in fields.items())
         line = f"{_format_time(record)} {record.levelname.lower():<7} {record.name}: {record.getMessage()}"
         lines = [line + ("  " + extra if extra else ""), *str(exception or "").splitlines()]
-        return "\n".join(map(_escape_control_characters, lines))
+        return "\n".join(map(escape_unprintable, lines))
 
 
 def configure_logging(settings: LogSettings, stream: TextIO | None = None, *, with_pid: bool = False) -> None:
@@ -64,11 +65,6 @@ def _add_pid(record: logging.LogRecord) -> bool:
 
 def _format_time(record: logging.LogRecord) -> str:
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _escape_control_characters(line: str) -> str:
-    """Escape line breaks, which could forge a second entry, and control characters, which could alter the terminal."""
-    return "".join(char if char.isprintable() else repr(char)[1:-1] for char in line)
 
 
 def _get_extra(record: logging.LogRecord) -> dict[str, object]:

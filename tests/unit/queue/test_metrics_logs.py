@@ -1,5 +1,7 @@
 import logging
+from dataclasses import replace
 
+import msgspec
 import pytest
 
 from holdfast.metrics import LogExporter
@@ -62,6 +64,20 @@ def test_messages_that_did_not_go_well_are_told(
     )
     found = vars(record)
     assert (found["message_id"], found["job"], found["trace"]) == (7, "charge", "00-0-0-00")
+
+
+def test_neither_an_exception_nor_the_name_of_a_tenant_can_forge_a_line_of_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    failed = msgspec.structs.replace(
+        handled(AttemptResult.BURIED, "ac\nme"), reason="ValueError: bad\x1b[31m\nERROR root: forged"
+    )
+    alarm = replace(ALARM, tenant="ac\nme")
+    first, second = (record.getMessage() for record in records(caplog, failed, alarm))
+    assert first.endswith(r": ValueError: bad\x1b[31m\nERROR root: forged")
+    for message in (first, second):
+        assert message.isprintable()
+        assert r"ac\nme" in message
 
 
 @pytest.mark.parametrize(

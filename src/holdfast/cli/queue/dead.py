@@ -10,10 +10,10 @@ from cyclopts.validators import Number
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import HoldfastError, InvalidValue
+from holdfast._names import escape_unprintable
 from holdfast.cli.output import (
     Json,
     create_progress,
-    escape_unprintable,
     format_time,
     print_json,
     print_note,

@@ -12,7 +12,8 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from holdfast._errors import EngineUnavailable
-from holdfast.cli.output import Json, escape_unprintable, format_time, print_note
+from holdfast._names import escape_unprintable
+from holdfast.cli.output import Json, format_time, print_note
 from holdfast.cli.queue.rates import compute_rate, compute_tenant_rates, format_age, format_rate, seconds_until_empty
 from holdfast.cli.queue.store import QUEUES, QueueOptions, QueueStore
 from holdfast.queue.backend import QueueSnapshot
