@@ -1,6 +1,7 @@
 """`Queue` and `Topic`, for programs that send and handle messages. Start reading at `Queue`."""
 
 import logging
+import math
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, ParamSpec, Self, TypeAlias, TypeVar, overload
@@ -16,7 +17,7 @@ from holdfast._names import check_queue_name
 from holdfast._types import Sink
 from holdfast.calls.context import current_scope
 from holdfast.calls.runtime import PROCESS
-from holdfast.calls.scope import Scope, find_trace
+from holdfast.calls.scope import OverrideScope, Scope, find_trace
 from holdfast.queue.backend import Backend, QueueChange, require_support, require_topics
 from holdfast.queue.events import SendEvent
 from holdfast.queue.job import HandlerOptions, Job, get_function_name, require_no_generator
@@ -409,7 +410,8 @@ def add_trace_and_deadline(messages: Sequence[OutgoingMessage], clock: Clock) ->
 
 
 def _seconds_left(scope: Scope) -> float | None:
-    while isinstance(scope, HandlerScope):
-        scope = scope.enclosing
-    seconds = scope.expires - PROCESS.monotonic()
+    found: Scope | None = scope
+    while isinstance(found, HandlerScope | OverrideScope):  # the latter only has the deadline around it
+        found = found.enclosing
+    seconds = math.inf if found is None else found.expires - PROCESS.monotonic()
     return None if seconds > MAX_DURATION else max(0.0, seconds)

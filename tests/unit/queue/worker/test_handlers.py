@@ -10,10 +10,10 @@ import msgspec
 import pytest
 
 from holdfast._errors import InvalidValue
-from holdfast.calls import Backoff, Jitter, deadline, remaining
+from holdfast.calls import Backoff, Dependency, Jitter, deadline, detached, remaining
 from holdfast.calls.context import current_scope
 from holdfast.calls.scope import IncomingScope, find_trace
-from holdfast.queue import Delivery, OutgoingMessage, Postpone, Reject, current_message
+from holdfast.queue import Delivery, OutgoingMessage, Postpone, Queue, Reject, current_message
 from holdfast.queue.backend import LeaseRequest, RetryLater
 from holdfast.queue.job import Postpone as PostponeSignal
 from holdfast.queue.message import MAX_DURATION
@@ -439,6 +439,25 @@ class TestSurroundings:
         with deadline(5):  # of whoever happens to drive the worker
             bench.work()
         assert found.next() == (None, sent.trace)
+
+    def test_the_time_of_a_handler_is_not_the_deadline_of_the_messages_that_it_sends(self) -> None:
+        bench, dependency = Bench(), Dependency("mailer")
+        out = Queue("out", bench.backend)
+
+        @bench.queue.handle(timeout=5.0)
+        def handle(_: Delivery) -> None:
+            out.send(b"plain", tenant="a")
+            with dependency.override(max_attempts=1):
+                out.send(b"with other options", tenant="a")
+            with detached(), dependency.override(max_attempts=1):
+                out.send(b"on its own", tenant="a")
+
+        bench.send(b"x")
+        bench.work()
+        sent = bench.backend.lease(LeaseRequest(queue="out", count=10, lease=30)).deliveries
+        assert {one.body: one.deadline for one in sent} == dict.fromkeys(
+            [b"plain", b"with other options", b"on its own"]
+        )
 
     def test_a_deadline_that_has_passed_leaves_no_time(self) -> None:
         bench = Bench()
