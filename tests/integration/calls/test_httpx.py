@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import gc
 import io
 import itertools
 import ssl
@@ -35,6 +36,7 @@ from holdfast.calls.adapters.httpx import (
     call_options,
 )
 from holdfast.calls.adapters.httpx.pool import free_connections
+from holdfast.calls.adapters.httpx.progress import Progress
 from holdfast.calls.context import SCOPE
 from holdfast.calls.events import CallEvent, GaveUp, Retrying
 from holdfast.calls.scope import IncomingScope
@@ -52,6 +54,27 @@ from tests.integration.calls.servers import (
     hang_in_body,
     trickle,
 )
+
+
+def count_progress() -> int:
+    return sum(isinstance(it, Progress) for it in gc.get_objects())
+
+
+def test_a_request_leaves_nothing_behind_for_the_garbage_collector() -> None:
+    with (
+        Server([answer()]) as server,
+        httpx.Client(transport=HoldfastTransport(pricing())) as client,
+    ):
+        client.get(server.url)
+        gc.collect()
+        gc.disable()
+        try:
+            before = count_progress()
+            client.get(server.url)
+            assert count_progress() == before
+        finally:
+            gc.enable()
+
 
 # Bodies of answers
 

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import os
 import pickle
 import socket
 from collections.abc import Iterator
@@ -82,6 +83,15 @@ def test_headers_that_break_off_after_a_whole_line_are_not_taken_for_an_answer(
     with Server([after_a_line, answer()]) as server:
         assert session.get(server.url).content == b"fine"
     assert failures(dependency) == [FailureKind.TRANSIENT, None]
+
+
+def test_the_socket_of_a_body_that_is_streamed_is_known(session: requests.Session) -> None:
+    with (
+        Server([hang_in_body]) as server,
+        session.get(server.url, stream=True) as response,
+        socket.socket(fileno=os.dup(response.raw.fileno())) as connection,
+    ):
+        assert connection.getpeername() == ("127.0.0.1", server.port)
 
 
 @pytest.mark.parametrize("streamed", [False, True])

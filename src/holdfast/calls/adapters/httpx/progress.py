@@ -1,6 +1,7 @@
 """The progress of an attempt, from httpcore's trace events, and Holdfast's errors as errors of httpx."""
 
 import math
+import weakref
 from collections.abc import Callable, Mapping, MutableMapping
 from typing import Any
 
@@ -104,12 +105,16 @@ class RemainingTimeout(float):
         return super().__new__(cls, seconds)
 
     def __init__(self, _seconds: float, progress: "Progress", phase: str) -> None:
-        self._progress, self._phase = progress, phase
+        self._progress = weakref.ref(progress)  # which has this in its `timeouts`, and lives as long as its request
+        self._phase = phase
 
     def now(self) -> float | None:
         """Return the current timeout in seconds: 0 if no time is left, None for no timeout."""
-        left = self._progress.left
-        return 0.0 if left <= 0 else self._progress.bounded_timeout(self._phase, left)
+        progress = self._progress()
+        if progress is None:
+            return float(self)
+        left = progress.left
+        return 0.0 if left <= 0 else progress.bounded_timeout(self._phase, left)
 
 
 class Progress:

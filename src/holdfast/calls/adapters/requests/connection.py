@@ -66,6 +66,10 @@ class BoundedFile(io.RawIOBase):
     def readable(self) -> bool:
         return True
 
+    def fileno(self) -> int:
+        number: int = self._file.fileno()
+        return number
+
     def readinto(self, buffer: Any) -> int | None:
         if find_attempt() is self._attempt:  # otherwise the caller reads it, after the attempt
             set_timeout(self._sock, self._attempt)
