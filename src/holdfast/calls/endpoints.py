@@ -106,8 +106,8 @@ class Endpoints:
 class ShardEndpoints:
     """The endpoints of one tenant's shard. A retry goes to another endpoint of the same shard, never outside of it.
 
-    `members` are all endpoints of the shard. `choose` picks one of their addresses, as `holdfast.shards.pick_worker`
-    does. Thread-safe if `choose` is.
+    `members` are all endpoints of the shard, each with the AZ-ID of its zone. `choose` picks one of their addresses, as
+    `holdfast.shards.pick_worker` does. Thread-safe if `choose` is.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class ShardEndpoints:
         zones: ZoneView | None = None,
         workload: str | None = None,
     ) -> None:
-        self._zone_by_address = {address: zone for zone, address in members}
+        self._zone_by_address = {address: parse_zone(zone) for zone, address in members}
         if not self._zone_by_address:
             raise InvalidValue("the shard has no endpoints: expected at least one")
         self._choose = choose

@@ -283,6 +283,11 @@ def test_an_address_from_outside_the_shard_is_an_error() -> None:
         ShardEndpoints([(ONE, "a")], lambda tried, zones_out: "d").next()
 
 
+def test_a_shard_with_the_name_of_a_zone_instead_of_its_id_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="us-east-1a"):
+        ShardEndpoints([(Zone("us-east-1a"), "a")], lambda tried, zones_out: "a")
+
+
 def test_a_shard_of_nobody_is_refused() -> None:
     with pytest.raises(InvalidValue, match="at least one"):
         ShardEndpoints([], lambda tried, zones_out: None)

@@ -97,9 +97,8 @@ class SqliteBell:
 
     def wait(self, queue: str, seconds: float) -> bool:
         began = time.monotonic()
-        last_found_at = self._last_found_at.setdefault(
-            queue, began
-        )  # kept across calls, as a waiting worker calls often
+        # Kept across calls, because a waiting worker calls often.
+        last_found_at = self._last_found_at.setdefault(queue, began)
         known = self._versions.get(queue)
         while True:
             version = self._counter.read()
