@@ -74,6 +74,7 @@ def test_whoever_comes_as_often_as_it_may_is_never_turned_away(start: float, rat
         assert granted == 1
 
 
+@example(EPOCH, 619.240743001715, 94.99936791590905, [(19.7587124991524, 88)])
 @given(STARTS, RATES, BURSTS, STEPS)
 def test_what_is_left_over_is_there_again_after_a_while(
     start: float, rate: float, burst: float, steps: list[tuple[float, int]]
@@ -84,7 +85,11 @@ def test_what_is_left_over_is_there_again_after_a_while(
         _, full_at = bucket.take(full_at, now, wanted, rate, burst)
     later = now + max(1.0, burst) / rate
     most = max(1.0, burst) + rate * bucket.TOLERANCE + 1e-9
-    assert bucket.count_available(full_at, later + 1e-6, rate, burst) == math.floor(most)
+    rounded = rate * math.ulp(
+        later
+    )  # tokens that a time of this size cannot tell apart: they may make another whole one
+    available = bucket.count_available(full_at, later + 1e-6, rate, burst)
+    assert math.floor(most) <= available <= math.floor(most + rounded)
 
 
 def test_it_begins_full_and_a_long_silence_does_not_overfill_it() -> None:
