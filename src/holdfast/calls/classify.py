@@ -19,7 +19,7 @@ class FailureKind(StrEnum):
     """The kind of a failure, which decides whether a retry may follow."""
 
     UNSENT = "unsent"
-    """Nothing was sent: no connection was established. Always safe to retry."""
+    """Nothing was sent: no connection was established, not even one to be redirected. Always safe to retry."""
     TRANSIENT = "transient"
     """The server or the network failed. The server may have done the work."""
     THROTTLED = "throttled"
@@ -125,13 +125,18 @@ _BY_CLASS: dict[type[BaseException], Failure] = {
 _WRAPPERS = frozenset(
     {
         "urllib.error.URLError",
-        # The last attempt decides: before it, urllib3 repeated only what was not sent, or what may be sent twice.
+        # The last attempt decides: before it, urllib3 repeated only what was not sent, or what may be sent twice. For
+        # requests that it was redirected to, see `_may_be_redirected`.
         "urllib3.exceptions.MaxRetryError",
         "urllib3.exceptions.ProxyError",
         "requests.exceptions.RetryError",
     }
 )
 """Exceptions that mean what the exception inside them means."""
+_MAY_FOLLOW_REDIRECTS = ("urllib.", "urllib3.", "requests.", "httpx.", "aiohttp.")
+"""Modules of clients that may have followed a redirect, after a request that was carried out."""
+SINGLE_REQUEST = "holdfast_single_request"
+"""Attribute that an adapter sets on the error of a request: it sends each by itself, and follows no redirect."""
 _STATUS_ATTRIBUTES = {"urllib.error.HTTPError": "code", "aiohttp.client_exceptions.ClientResponseError": "status"}
 """The attribute for the HTTP status, of exceptions that have `headers` and no `response`."""
 _TOO_MANY = re.compile(r"too many (\d{3}) error responses")
@@ -163,9 +168,12 @@ def classify(
         return found
     if isinstance(error, BaseExceptionGroup):
         return _combine([classify(inner, wall, own) for inner in error.exceptions])
-    error = _unwrap(error)
-    found = _answered_itself(error, wall) or _listed(error)
-    return PERMANENT if found is None else _refine_by_wrapped(error, found)
+    inner = _unwrap(error)
+    found = _answered_itself(inner, wall) or _listed(inner)
+    if found is None:
+        return PERMANENT
+    found = _refine_by_wrapped(inner, found)
+    return _TRANSIENT if found is _UNSENT and _may_be_redirected(error) else found
 
 
 def _combine(failures: list[Failure]) -> Failure:
@@ -265,6 +273,18 @@ def _refine_by_wrapped(error: BaseException, found: Failure) -> Failure:
     if found is _UNSENT and any(_listed(inner) is PERMANENT for inner in _inside(error, _cause)):
         return PERMANENT  # an invalid certificate
     return found
+
+
+def _may_be_redirected(error: BaseException) -> bool:
+    """Return whether the failed request may be the target of a redirect, whose first request was carried out."""
+    own = vars(error)
+    if isinstance(error, HoldfastError) or own.get(SINGLE_REQUEST):
+        return False
+    if not any(name.startswith(_MAY_FOLLOW_REDIRECTS) for name in _names(error)):
+        return False
+    request = own.get("request") or own.get("_request")  # of requests and httpx; others do not tell
+    # A redirect that keeps another method than these asks to send the request again: it was not carried out.
+    return getattr(request, "method", "GET") in {"GET", "HEAD"}
 
 
 def _inside(error: BaseException, step: Callable[[BaseException], object]) -> Iterator[BaseException]:

@@ -85,9 +85,7 @@ class Call:
         dependency = self.dependency
         now = dependency.runtime.monotonic()
         if self.expires <= now:
-            self._emit_gave_up(GiveUpReason.DEADLINE, now)
-            if error is not None:
-                self._add_note(error, GiveUpReason.DEADLINE, now)
+            self._give_up(error, GiveUpReason.DEADLINE, now)
             try:
                 raise error or deadline_passed_error(self.operation)
             finally:
@@ -115,9 +113,7 @@ class Call:
         if dependency.in_flight.max_count < math.inf and not dependency.in_flight.enter():
             self.number -= 1  # the attempt is not made
             now = dependency.runtime.monotonic()
-            self._emit_gave_up(GiveUpReason.LIMIT, now)
-            if error is not None:
-                self._add_note(error, GiveUpReason.LIMIT, now)
+            self._give_up(error, GiveUpReason.LIMIT, now)
             try:
                 raise error or LimitReached(
                     f"{self.operation}: the limit of attempts in flight, {dependency.in_flight.max_count}, is reached: "

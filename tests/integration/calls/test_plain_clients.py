@@ -5,7 +5,9 @@ import ssl
 import urllib.request
 from collections.abc import Callable
 
+import httpx
 import pytest
+import requests
 import trustme
 import urllib3
 
@@ -40,6 +42,33 @@ def by_urllib3(url: str) -> object:
         retries=urllib3.Retry(1, status_forcelist=[429, 503], respect_retry_after_header=False), timeout=0.3
     ) as pool:
         return pool.request("GET", url).data
+
+
+def post_by_urllib(url: str) -> object:
+    direct = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    with direct.open(urllib.request.Request(url, data=b"pay", method="POST"), timeout=2.0) as response:
+        return response.read()
+
+
+def post_by_urllib3(url: str) -> object:
+    with urllib3.PoolManager(timeout=2.0) as pool:
+        return pool.request("POST", url, body=b"pay", retries=urllib3.Retry(1)).data
+
+
+def post_by_urllib3_without_retries_of_connections(url: str) -> object:
+    with urllib3.PoolManager(timeout=2.0) as pool:
+        return pool.request("POST", url, body=b"pay", retries=urllib3.Retry(connect=False)).data
+
+
+def post_by_requests(url: str) -> object:
+    with requests.Session() as session:
+        session.trust_env = False
+        return session.post(url, data=b"pay", timeout=2.0).content
+
+
+def post_by_httpx(url: str) -> object:
+    with httpx.Client(trust_env=False, follow_redirects=True, timeout=2.0) as client:
+        return client.post(url, content=b"pay").content
 
 
 ALL: list[Fetch] = [by_urllib, by_http_client, by_urllib3]
@@ -91,13 +120,35 @@ def test_a_servers_hint_is_found_in_the_error_of_urllib() -> None:
     assert clock.sleeps == [7]
 
 
-@pytest.mark.parametrize("fetch", ALL)
+@pytest.mark.parametrize("fetch", [by_http_client, post_by_requests, post_by_httpx])
 def test_a_refused_connection_is_repeated_even_if_the_call_is_not_idempotent(fetch: Fetch) -> None:
     dependency = pricing()
     with pytest.raises(Exception) as caught:  # noqa: PT011 - of any of the clients
         dependency.run(fetch, f"http://127.0.0.1:{free_port()}", idempotent=False)
     assert "3 attempts" in caught.value.__notes__[0]
     assert failures(dependency) == [FailureKind.UNSENT] * 3
+
+
+@pytest.mark.parametrize(
+    "fetch",
+    [
+        post_by_urllib,
+        post_by_urllib3,
+        post_by_urllib3_without_retries_of_connections,
+        post_by_requests,
+        post_by_httpx,
+    ],
+)
+def test_a_request_that_was_carried_out_is_not_repeated_if_the_redirect_after_it_leads_nowhere(fetch: Fetch) -> None:
+    dependency = pricing()
+    with (
+        Server([answer(303, Location=f"http://127.0.0.1:{free_port()}/paid")]) as server,
+        pytest.raises(Exception) as caught,  # noqa: PT011 - of any of the clients
+    ):
+        dependency.run(fetch, server.url, idempotent=False)
+    assert [seen.method for seen in server.seen] == ["POST"]
+    assert failures(dependency) == [FailureKind.TRANSIENT]
+    assert "not idempotent" in caught.value.__notes__[0]
 
 
 @pytest.mark.parametrize("fetch", [by_urllib, by_urllib3])

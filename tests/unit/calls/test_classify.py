@@ -10,6 +10,7 @@ from email.utils import formatdate
 from typing import Any
 
 import botocore.exceptions as boto
+import httpcore
 import httpx
 import pytest
 import requests
@@ -18,7 +19,9 @@ import urllib3.exceptions as urllib3
 from holdfast import HoldfastError, InvalidValue
 from holdfast._errors import AttemptTimedOut, ConnectTimedOut, DeadlineExceeded, EngineUnavailable, LimitReached
 from holdfast.calls import Failure, FailureKind, classify
-from holdfast.calls.classify import PERMANENT, of_status
+from holdfast.calls.adapters.httpx import HttpxConnectTimedOut
+from holdfast.calls.classify import PERMANENT, SINGLE_REQUEST, of_status
+from holdfast.calls.engine import set_attribute
 
 NOW = 1_750_000_000.0
 
@@ -32,6 +35,7 @@ def kind(error: BaseException) -> FailureKind:
 
 
 REQUEST = httpx.Request("GET", "http://127.0.0.1/")
+POST = httpx.Request("POST", "http://127.0.0.1/")
 POOL: Any = None
 REFUSED = urllib3.NewConnectionError(POOL, "refused")
 
@@ -53,8 +57,8 @@ REFUSED = urllib3.NewConnectionError(POOL, "refused")
         (http.client.IncompleteRead(b""), FailureKind.TRANSIENT),
         (http.client.BadStatusLine("?"), FailureKind.TRANSIENT),
         (http.client.CannotSendRequest(), FailureKind.PERMANENT),
-        (urllib.error.URLError(ConnectionRefusedError()), FailureKind.UNSENT),
-        (urllib.error.URLError(socket.gaierror()), FailureKind.UNSENT),
+        (urllib.error.URLError(ConnectionRefusedError()), FailureKind.TRANSIENT),
+        (urllib.error.URLError(socket.gaierror()), FailureKind.TRANSIENT),
         (urllib.error.URLError(TimeoutError()), FailureKind.TIMEOUT),
         (urllib.error.URLError(ssl.SSLCertVerificationError()), FailureKind.PERMANENT),
         (urllib.error.URLError("no host given"), FailureKind.PERMANENT),
@@ -64,15 +68,19 @@ REFUSED = urllib3.NewConnectionError(POOL, "refused")
         (EngineUnavailable(), FailureKind.UNSENT),
         (LimitReached(), FailureKind.PERMANENT),
         (HoldfastError(), FailureKind.PERMANENT),
-        (httpx.ConnectError("", request=REQUEST), FailureKind.UNSENT),
-        (httpx.ConnectTimeout("", request=REQUEST), FailureKind.UNSENT),
-        (httpx.PoolTimeout("", request=REQUEST), FailureKind.UNSENT),
+        (httpx.ConnectError("", request=REQUEST), FailureKind.TRANSIENT),
+        (httpx.ConnectError("", request=POST), FailureKind.UNSENT),
+        (httpx.ConnectTimeout("", request=POST), FailureKind.UNSENT),
+        (httpx.PoolTimeout("", request=POST), FailureKind.UNSENT),
+        (httpcore.ConnectError(), FailureKind.UNSENT),
+        (HttpxConnectTimedOut(""), FailureKind.UNSENT),
         (httpx.ReadTimeout("", request=REQUEST), FailureKind.TIMEOUT),
         (httpx.ReadError("", request=REQUEST), FailureKind.TRANSIENT),
         (httpx.RemoteProtocolError("", request=REQUEST), FailureKind.TRANSIENT),
         (httpx.LocalProtocolError("", request=REQUEST), FailureKind.PERMANENT),
         (httpx.InvalidURL(""), FailureKind.PERMANENT),
-        (requests.ConnectTimeout(), FailureKind.UNSENT),
+        (requests.ConnectTimeout(), FailureKind.TRANSIENT),
+        (requests.ConnectTimeout(request=requests.Request("POST", "http://127.0.0.1/").prepare()), FailureKind.UNSENT),
         (requests.ReadTimeout(), FailureKind.TIMEOUT),
         (requests.ConnectionError(), FailureKind.TRANSIENT),
         (requests.exceptions.SSLError(), FailureKind.PERMANENT),
@@ -81,7 +89,8 @@ REFUSED = urllib3.NewConnectionError(POOL, "refused")
         (requests.exceptions.RetryError(urllib3.MaxRetryError(POOL, "/", ConnectionError())), FailureKind.TRANSIENT),
         (urllib3.MaxRetryError(POOL, "/", urllib3.ReadTimeoutError(POOL, "/", "")), FailureKind.TIMEOUT),
         (urllib3.MaxRetryError(POOL, "/", urllib3.SSLError()), FailureKind.PERMANENT),
-        (urllib3.MaxRetryError(POOL, "/", urllib3.ProxyError("", REFUSED)), FailureKind.UNSENT),
+        (urllib3.MaxRetryError(POOL, "/", urllib3.ProxyError("", REFUSED)), FailureKind.TRANSIENT),
+        (REFUSED, FailureKind.TRANSIENT),
         (urllib3.MaxRetryError(POOL, "/", urllib3.ResponseError("too many redirects")), FailureKind.PERMANENT),
         (boto.EndpointConnectionError(endpoint_url="x", error="y"), FailureKind.UNSENT),
         (boto.ConnectTimeoutError(endpoint_url="x"), FailureKind.UNSENT),
@@ -96,9 +105,17 @@ def test_exceptions_are_known_by_what_they_prove(error: BaseException, expected:
     assert kind(error) is expected
 
 
-def test_an_error_that_wraps_a_refused_connection_proves_that_nothing_was_sent() -> None:
+@pytest.mark.parametrize("method", ["GET", "POST"])
+def test_an_error_that_wraps_a_refused_connection_proves_that_nothing_was_sent_unless_a_redirect_may_have_led_to_it(
+    method: str,
+) -> None:
+    """Redirects turn the methods of requests that are carried out into GET, and keep the method of others."""
     wrapped = urllib3.MaxRetryError(POOL, "/", REFUSED)
-    assert kind(wrapped) is kind(requests.ConnectionError(wrapped)) is FailureKind.UNSENT
+    error = requests.ConnectionError(wrapped, request=requests.Request(method, "http://127.0.0.1/").prepare())
+    assert kind(wrapped) is FailureKind.TRANSIENT
+    assert kind(error) is (FailureKind.TRANSIENT if method == "GET" else FailureKind.UNSENT)
+    set_attribute(error, SINGLE_REQUEST, True)
+    assert kind(error) is FailureKind.UNSENT, "an adapter sends each request by itself"
 
 
 def test_an_error_that_wraps_a_broken_connection_proves_nothing() -> None:
@@ -165,7 +182,8 @@ def aiohttp_error(name: str, *bases: type[Exception], **attributes: Any) -> Exce
 
 def test_exceptions_of_aiohttp_are_known_by_their_names() -> None:
     assert kind(aiohttp_error("ClientPayloadError")) is FailureKind.TRANSIENT
-    assert kind(aiohttp_error("ConnectionTimeoutError", TimeoutError)) is FailureKind.UNSENT
+    assert kind(aiohttp_error("ConnectionTimeoutError", TimeoutError)) is FailureKind.TRANSIENT
+    assert kind(aiohttp_error("ClientConnectorError", OSError)) is FailureKind.TRANSIENT
     assert kind(aiohttp_error("ClientResponseError", status=200)) is FailureKind.PERMANENT, "it was not understood"
     assert kind(aiohttp_error("ClientResponseError", status=None)) is FailureKind.PERMANENT
 

@@ -665,6 +665,25 @@ def test_waking_up_too_late_raises_what_had_failed(make: Callable[..., Dependenc
     assert "gave up after 1 attempt in 101.000 s: no time is left before the deadline" in raised.value.__notes__[0]
 
 
+def test_a_call_inside_that_wakes_up_too_late_does_not_prove_that_nothing_was_sent(
+    make: Callable[..., Dependency],
+) -> None:
+    class Oversleeper(FakeClock):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds + 100)
+
+    inner = Dependency("stock", runtime=Runtime(Oversleeper(), lambda: 0.5), retry=PLAIN)
+    calls = []
+
+    def order() -> None:
+        calls.append("sent")
+        inner.run(Script(ConnectionRefusedError()), idempotent=True)
+
+    with pytest.raises(ConnectionRefusedError):
+        make().run(order, idempotent=False)
+    assert calls == ["sent"]
+
+
 def test_an_attempt_knows_its_time_and_inner_calls_are_bounded_by_it(
     make: Callable[..., Dependency], clock: FakeClock, runtime: Runtime
 ) -> None:

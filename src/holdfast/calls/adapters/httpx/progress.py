@@ -17,7 +17,9 @@ from holdfast._errors import (
 )
 from holdfast.calls.adapters.rules import MIN_TIMEOUT, ErrorPairs, late_answer_error, shorter_timeout, translate_error
 from holdfast.calls.attempt import Attempt
+from holdfast.calls.classify import SINGLE_REQUEST
 from holdfast.calls.endpoints import NoEndpoint
+from holdfast.calls.engine import set_attribute
 
 
 class _WithoutRequest:
@@ -200,7 +202,11 @@ class Progress:
         return to_httpx_error(late_answer_error(self._attempt) if self.is_whole_call else self._attempt.timeout_error())
 
     def raise_translated(self, error: BaseException) -> None:
-        """Raise Holdfast's error instead of a timeout of httpx, if the timeout was Holdfast's and not the client's."""
+        """Raise Holdfast's error instead of a timeout of httpx, if the timeout was Holdfast's and not the client's.
+
+        Mark other errors as those of a single request.
+        """
+        set_attribute(error, SINGLE_REQUEST, True)
         ours = self.translate_timeout(error) if isinstance(error, httpx.TimeoutException) else error
         if ours is not error:
             raise ours from error

@@ -19,8 +19,10 @@ from holdfast.calls.adapters.requests.body import BoundedResponse, is_repeatable
 from holdfast.calls.adapters.requests.connection import POOLS
 from holdfast.calls.adapters.rules import DEFAULTS, CallPlan, RequestOptions, shorter_timeout
 from holdfast.calls.attempt import Attempt
+from holdfast.calls.classify import SINGLE_REQUEST
 from holdfast.calls.context import SCOPE, current_attempt
 from holdfast.calls.dependency import Dependency, state_of
+from holdfast.calls.engine import set_attribute
 from holdfast.calls.state import DependencyState
 
 
@@ -46,6 +48,7 @@ class RequestsExchange:
         try:
             response = self._send_attempt(attempt)
         except (exceptions.ReadTimeout, exceptions.ConnectionError) as error:
+            set_attribute(error, SINGLE_REQUEST, True)
             if attempt.timeout > 0 or isinstance(error, CallError) or not _is_timeout(error):
                 raise
             raise to_requests_error(attempt.timeout_error()) from error
