@@ -46,10 +46,10 @@ class Call:
         idempotent: bool,
     ) -> None:
         self.dependency = dependency
-        self.options: DependencyState | OverriddenOptions = dependency
+        options: DependencyState | OverriddenOptions = dependency
         if dependency.was_overridden:
-            self.options = find_options(dependency, outer)
-        options = self.options
+            options = find_options(dependency, outer)
+        self.options = options
         self.number = 0
         self.owned_by: str | None = None
         self.retry_owner = options.retry_owner if idempotent else None

@@ -5,7 +5,7 @@ import math
 import threading
 from collections import deque
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
 
 from holdfast._errors import InvalidValue
 from holdfast._forks import register_after_fork
@@ -31,9 +31,6 @@ log = logging.getLogger("holdfast.calls.dependency")
 
 class DependencyState:
     """The state that all functions calling one dependency share. Safe in threads, forks and several event loops."""
-
-    fixed_timeout: ClassVar[float | None] = None
-    """As in OverriddenOptions."""
 
     def __init__(  # noqa: PLR0917 - only `Dependency` calls it, and each parameter has another type
         self,
@@ -63,6 +60,8 @@ class DependencyState:
         self._sink = sink
         self.dropped_events = 0
         """Events for which the sink raised."""
+        self.fixed_timeout: float | None = None
+        """As in OverriddenOptions."""
         self.was_overridden = False
         """Whether there may be scopes with other options for its calls. Work in them may outlive their blocks."""
         self.update_fast_path()
