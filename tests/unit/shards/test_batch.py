@@ -114,7 +114,9 @@ def test_all_kinds_of_designs_are_among_them() -> None:
     found = designs()
     assert {type(sharding.design) for sharding in found.values()} == set(get_args(AnyDesign))
     rotating = [
-        one.design for one in found.values() if isinstance(one.design, Polynomials) and len(one.design.windows_by_round) > 1
+        one.design
+        for one in found.values()
+        if isinstance(one.design, Polynomials) and len(one.design.windows_by_round) > 1
     ]
     assert len(rotating) >= 3
     of_families = {type(one.design.design) for one in found.values() if isinstance(one.design, Families)}
