@@ -1,4 +1,4 @@
-"""The metrics and log lines of queues: instruments, and a sink that measures producers, workers and watchers."""
+"""The metrics and log lines of queues: a sink that measures producers, workers and watchers."""
 
 import logging
 import threading
@@ -20,12 +20,9 @@ from holdfast.metrics.exporter import Exporter
 from holdfast.metrics.instruments import (
     AttributeValue,
     Instrument,
-    InstrumentType,
-    Label,
     LogLine,
     Measurement,
     Series,
-    powers_of_two,
 )
 from holdfast.metrics.sink import MetricsSink
 from holdfast.queue.alarms import AlarmKind, QueueAlarm, QueueReading
@@ -39,6 +36,33 @@ from holdfast.queue.events import (
     QueueObservation,
     SendEvent,
 )
+from holdfast.queue.instruments import (
+    AGE,
+    ALARM_OPEN,
+    BACKEND_ERRORS,
+    BY_TENANT_INSTRUMENTS,
+    DETAILS,
+    EMPTY,
+    FILLED,
+    FIRST_ATTEMPT_AGE,
+    FIRST_ATTEMPT_WAIT,
+    FIRST_SUBSCRIBER_AGE,
+    HANDLED,
+    HANDLER,
+    LANES_IN_USE,
+    LEASE_COUNTERS,
+    LEFT_OUT,
+    MESSAGES,
+    OLDEST_AGE,
+    POLLS,
+    PRODUCER_INSTRUMENTS,
+    RECEIVED,
+    REFUSED,
+    SENT,
+    SNAPSHOT_TIMESTAMP,
+    SPILLED,
+    WORKER_INSTRUMENTS,
+)
 from holdfast.queue.message import RefusalReason, RefusedMessage
 
 __all__ = ["QueueMetrics"]
@@ -46,226 +70,6 @@ __all__ = ["QueueMetrics"]
 MAX_LEFT_OUT = 10_000
 """Queues without series of their own are counted up to this number, because their names take memory."""
 
-QUEUE, TENANT = Label("queue", "messaging.destination.name"), Label("tenant")
-EMPTY, FILLED = "empty", "filled"
-OPERATIONS = ("lease", "settle", "extend", "sweep", "inspect")
-"""The operations that workers and watchers repeat if the backend is unavailable."""
-_AGE_BUCKETS = powers_of_two(-6, 18, 2)  # they include a second, about a minute, an hour, and three days
-_ENDED = {
-    ending.value: ("LeasesLost" if ending is AttemptResult.LEASE_LOST else f"Messages{ending.value.capitalize()}",)
-    for ending in AttemptResult
-}
-_WORKER_COUNTS = (
-    *("Polls", "NumberOfEmptyReceives", "NumberOfMessagesReceived"),
-    *(name for names in _ENDED.values() for name in names),
-    *("MessagesRedelivered", "MessagesDropped", "MessagesSpilled", "MessagesBuriedAfterCrash"),
-)
-_REFUSED = {
-    RefusalReason.MAX_RATE: ("MessagesRefusedForMaxRate",),
-    RefusalReason.MAX_WAITING: ("MessagesRefusedForMaxWaiting",),
-}
-_PRODUCER_COUNTS = ("NumberOfMessagesSent", "MessagesSpilled", *(name for names in _REFUSED.values() for name in names))
-
-
-def _counter(name: str, description: str, unit: str, **more: Any) -> Instrument:
-    labels = (QUEUE,)
-    return Instrument(type=InstrumentType.COUNTER, name=name, description=description, unit=unit, labels=labels, **more)
-
-
-def _histogram(name: str, description: str, **more: Any) -> Instrument:
-    return Instrument(
-        type=InstrumentType.HISTOGRAM,
-        name=name,
-        description=description,
-        unit="s",
-        labels=(QUEUE,),
-        breakdown=TENANT,
-        **more,
-    )
-
-
-def _gauge(name: str, description: str, unit: str, **more: Any) -> Instrument:
-    options = {"labels": (QUEUE,), **more}
-    return Instrument(type=InstrumentType.GAUGE, name=name, description=description, unit=unit, **options)
-
-
-SENT = _counter(
-    "messaging.client.sent.messages",
-    "Messages that producers sent and that were stored.",
-    "{message}",
-    breakdown=TENANT,
-    constants={"messaging.system": "holdfast", "messaging.operation.name": "send"},
-    prometheus_name="holdfast_queue_sent_total",
-    cloudwatch_names={"": ("NumberOfMessagesSent",)},
-    cloudwatch_zeros=_PRODUCER_COUNTS,
-)
-REFUSED = _counter(
-    "holdfast.queue.refused",
-    "Messages that producers sent and that were refused.",
-    "{message}",
-    detail=Label("reason"),
-    breakdown=TENANT,
-    cloudwatch_names=_REFUSED,
-    cloudwatch_zeros=_PRODUCER_COUNTS,
-)
-SPILLED = _counter(
-    "holdfast.queue.spilled",
-    "Messages moved to their tenants' overflow lanes, while sending or leasing.",
-    "{message}",
-    breakdown=TENANT,
-    cloudwatch_names={"": ("MessagesSpilled",)},
-)
-POLLS = _counter(
-    "holdfast.queue.polls",
-    "Requests of workers for messages.",
-    "{poll}",
-    detail=Label("result"),
-    cloudwatch_names={EMPTY: ("Polls", "NumberOfEmptyReceives"), FILLED: ("Polls",)},
-    cloudwatch_zeros=(*_WORKER_COUNTS, "BackendErrors"),
-    cloudwatch_shares={EMPTY: "EmptyPollRatio"},
-)
-RECEIVED = _counter(
-    "messaging.client.consumed.messages",
-    "Messages leased to workers.",
-    "{message}",
-    breakdown=TENANT,
-    constants={"messaging.system": "holdfast", "messaging.operation.name": "receive"},
-    prometheus_name="holdfast_queue_received_total",
-    cloudwatch_names={"": ("NumberOfMessagesReceived",)},
-)
-HANDLED = _counter(
-    "holdfast.queue.handled",
-    "Attempts to handle a message that have ended.",
-    "{message}",
-    detail=Label("result"),
-    breakdown=TENANT,
-    in_opentelemetry=False,  # the duration counts them, too
-    cloudwatch_names=_ENDED,
-    cloudwatch_zeros=_WORKER_COUNTS,
-)
-LEASE_COUNTERS = {
-    "redelivered": _counter(
-        "holdfast.queue.redelivered",
-        "Messages made ready again because their leases had expired.",
-        "{message}",
-        cloudwatch_names={"": ("MessagesRedelivered",)},
-    ),
-    "dropped": _counter(
-        "holdfast.queue.dropped",
-        "Messages dropped because they were older than their ttl.",
-        "{message}",
-        cloudwatch_names={"": ("MessagesDropped",)},
-    ),
-    "spilled": SPILLED,
-    "buried": _counter(
-        "holdfast.queue.buried_after_crash",
-        "Messages buried because their leases expired too often.",
-        "{message}",
-        cloudwatch_names={"": ("MessagesBuriedAfterCrash",)},
-    ),
-}
-"""Instruments by the field of `LeaseResult` that they count."""
-BACKEND_ERRORS = _counter(
-    "holdfast.queue.backend_errors",
-    "Times the backend could not be reached.",
-    "{time}",
-    detail=Label("operation"),
-    cloudwatch_names={"": ("BackendErrors",)},
-)
-HANDLER = _histogram(
-    "messaging.process.duration",
-    "Seconds that handlers took.",
-    constants={"messaging.system": "holdfast", "messaging.operation.name": "process"},
-    # The boundaries that the conventions of OpenTelemetry recommend.
-    boundaries=(0.005, 0.01, 0.025, 0.05, 0.075, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0),
-    buckets=powers_of_two(-8, 10),  # 4 ms to 17 minutes, which only background work may take
-    prometheus_name="holdfast_queue_handler_seconds",
-    cloudwatch_names={"": ("HandlerLatency",)},
-    cloudwatch_unit="Milliseconds",
-)
-AGE, FIRST_ATTEMPT_AGE, FIRST_SUBSCRIBER_AGE = (
-    _histogram(f"holdfast.queue.{name}", description, buckets=_AGE_BUCKETS, cloudwatch_names={"": (cloudwatch,)})
-    for name, description, cloudwatch in (
-        ("age", "Age of messages when they were received.", "AgeOnReceipt"),
-        ("first_attempt.age", "Age at the first attempt.", "AgeOfFirstAttempt"),
-        (
-            "first_subscriber.age",
-            "Age at the first attempt of the first subscriber.",
-            "AgeOfFirstSubscriberFirstAttempt",
-        ),
-    )
-)
-MESSAGES = _gauge(
-    "holdfast.queue.messages",
-    "Messages in the queue, each in one state.",
-    "{message}",
-    detail=Label("state"),
-    breakdown=TENANT,
-    cloudwatch_names={
-        "ready": ("ApproximateNumberOfMessagesVisible",),
-        "spilled": ("ApproximateNumberOfMessagesVisible", "ApproximateNumberOfMessagesSpilled"),
-        "leased": ("ApproximateNumberOfMessagesNotVisible",),
-        "delayed": ("ApproximateNumberOfMessagesDelayed",),
-        "dead": ("DeadLetters",),
-    },
-)
-OLDEST_AGE = _gauge(
-    "holdfast.queue.oldest_age",
-    "Age of the oldest waiting message; 0 if none waits.",
-    "s",
-    cloudwatch_names={"": ("ApproximateAgeOfOldestMessage",)},
-)
-LANES_IN_USE = _gauge(
-    "holdfast.queue.lanes_in_use",
-    "Lanes that are not empty.",
-    "{lane}",
-    prometheus_name="holdfast_queue_lanes_in_use",
-    cloudwatch_names={"": ("LanesInUse",)},
-)
-SNAPSHOT_TIMESTAMP = _gauge(
-    "holdfast.queue.snapshot.timestamp", "When the queue was last inspected.", "s", in_opentelemetry=False
-)
-# Alarms are not exported to CloudWatch and OpenTelemetry, which have alarms of their own.
-FIRST_ATTEMPT_WAIT = _gauge(
-    "holdfast.queue.first_attempt.wait",
-    "Seconds new work waits for its first attempt, as the alarm computes it.",
-    "s",
-    in_opentelemetry=False,
-)
-ALARM_OPEN = _gauge(
-    "holdfast.queue.alarm_open",
-    "Whether an alarm on the queue is open.",
-    "",
-    detail=Label("alarm"),
-    in_opentelemetry=False,
-)
-LEFT_OUT = _gauge(
-    "holdfast.queue.unmonitored",
-    "Queues without depths and alarms, because there are too many queues.",
-    "{queue}",
-    labels=(),
-    cloudwatch_names={"": ("QueuesNotMonitored",)},
-)
-_WORKER = (
-    POLLS,
-    RECEIVED,
-    HANDLED,
-    *LEASE_COUNTERS.values(),
-    BACKEND_ERRORS,
-    HANDLER,
-    AGE,
-    FIRST_ATTEMPT_AGE,
-    FIRST_SUBSCRIBER_AGE,
-)
-_PRODUCER = (SENT, REFUSED, SPILLED)
-_BY_TENANT = tuple(instrument for instrument in (SENT, REFUSED, *_WORKER) if instrument.breakdown is not None)
-_DETAILS: dict[Instrument, tuple[str, ...]] = {
-    POLLS: (EMPTY, FILLED),
-    HANDLED: tuple(_ENDED),
-    BACKEND_ERRORS: OPERATIONS,
-    REFUSED: tuple(reason.value for reason in RefusalReason),
-}
-"""The details with which series start."""
 _RELEASED = AttemptResult.RELEASED  # a member of an enum is slow to look up
 _FAILED = frozenset({AttemptResult.RETRIED, AttemptResult.BURIED})
 _ENDING_LEVELS = {
@@ -339,7 +143,7 @@ class QueueMetrics(MetricsSink[QueueObservation]):
 
     instruments = (
         *(SENT, REFUSED),
-        *_WORKER,
+        *WORKER_INSTRUMENTS,
         *(MESSAGES, OLDEST_AGE, LANES_IN_USE, SNAPSHOT_TIMESTAMP, FIRST_ATTEMPT_WAIT, ALARM_OPEN, LEFT_OUT),
     )
 
@@ -353,11 +157,11 @@ class QueueMetrics(MetricsSink[QueueObservation]):
         register_after_fork(self)
         super().__init__(*exporters)
         for queue in queues:
-            self._begin_series(queue, _WORKER)
+            self._begin_series(queue, WORKER_INSTRUMENTS)
 
     def start_producer(self, queue: str) -> None:
         """Start the series of a producer of `queue` at 0, so that its first refusal is seen as an increase."""
-        self._begin_series(queue, _PRODUCER)
+        self._begin_series(queue, PRODUCER_INSTRUMENTS)
 
     def reset_after_fork(self) -> None:
         self._lock = threading.Lock()
@@ -372,7 +176,7 @@ class QueueMetrics(MetricsSink[QueueObservation]):
                 return self._measure_poll(event)
             case BackendErrorEvent():
                 attributes = {"holdfast.operation": event.operation, "error.type": event.error}
-                labels = self._begin_series(event.queue, _WORKER).labels
+                labels = self._begin_series(event.queue, WORKER_INSTRUMENTS).labels
                 return (Measurement(Series(BACKEND_ERRORS, labels, event.operation), 1, attributes),)
             case _:
                 names = self._find_series(event.queue)
@@ -405,7 +209,7 @@ class QueueMetrics(MetricsSink[QueueObservation]):
         )
 
     def _measure_send(self, event: SendEvent) -> Sequence[Measurement]:
-        names = self._begin_series(event.queue, _PRODUCER)
+        names = self._begin_series(event.queue, PRODUCER_INSTRUMENTS)
         tenants: Counter[str] = Counter()
         sent: Counter[str] = Counter()
         spilled: Counter[str] = Counter()
@@ -427,7 +231,7 @@ class QueueMetrics(MetricsSink[QueueObservation]):
         ]
 
     def _measure_attempt(self, event: AttemptEvent) -> Sequence[Measurement]:
-        names, ending = self._begin_series(event.delivery.queue, _WORKER), event.result
+        names, ending = self._begin_series(event.delivery.queue, WORKER_INSTRUMENTS), event.result
         series = self._series(names, event.delivery.tenant)
         handled = series.handled[ending]
         if ending is _RELEASED:  # not finished, so its duration is unknown
@@ -441,7 +245,7 @@ class QueueMetrics(MetricsSink[QueueObservation]):
 
     def _measure_poll(self, event: PollEvent) -> Sequence[Measurement]:
         leased, now = event.result, event.at
-        names = self._begin_series(event.queue, _WORKER)
+        names = self._begin_series(event.queue, WORKER_INSTRUMENTS)
         is_empty = event.is_empty
         found = [names.polls[is_empty]]
         if not is_empty:
@@ -501,7 +305,7 @@ class QueueMetrics(MetricsSink[QueueObservation]):
             begun = [
                 Series(instrument, names.labels, detail)
                 for instrument in instruments
-                for detail in _DETAILS.get(instrument, ("",))
+                for detail in DETAILS.get(instrument, ("",))
             ]
             for exporter in self.exporters:
                 exporter.start_series(begun)
@@ -523,7 +327,7 @@ class QueueMetrics(MetricsSink[QueueObservation]):
                 for tenant in replaced:
                     names.series.pop(tenant, None)
             if replaced:
-                self._keep(_BY_TENANT, names.labels, kept)
+                self._keep(BY_TENANT_INSTRUMENTS, names.labels, kept)
 
     def _keep(self, instruments: Sequence[Instrument], labels: tuple[str, ...], tenants: set[str]) -> None:
         for exporter in self.exporters:

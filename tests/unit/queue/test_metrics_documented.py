@@ -10,8 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from holdfast.metrics import OpenTelemetryExporter
 from holdfast.queue.alarms import AlarmKind, QueueReading
 from holdfast.queue.events import AttemptResult, QueueObservation
+from holdfast.queue.instruments import OPERATIONS
 from holdfast.queue.message import RefusalReason
-from holdfast.queue.metrics import OPERATIONS, QueueMetrics
+from holdfast.queue.metrics import QueueMetrics
 from tests.unit.metrics.exporters.test_opentelemetry import Metrics
 from tests.unit.queue.made import NOW, Scraped, delivery, handled, lane, polled, sent, snapshot, tenant, trouble
 from tests.unit.queue.test_metrics_emf import metrics_of, told
