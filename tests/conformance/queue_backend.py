@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.queue.message import Bury, OutgoingMessage, RefusalReason, RefusedMessage, Release, SentMessage
 from holdfast.queue.policy import Limits
+from holdfast.queue.rules.admission import FORGET_AFTER
 from holdfast.queue.rules.placement import get_hand_lanes
 from holdfast.testing.queue import BackendConformance, Probe
 from holdfast.testing.queue.probe import DepthCounts, ids, message
@@ -300,6 +301,60 @@ class BuiltInConformance(BackendConformance):
         assert taken[0] > taken[1] > taken[2] > 0
         work.change_policy(max_waiting=None)
         work.put(count=1000)
+
+    def test_a_sweep_forgets_tenants_that_nothing_refers_to(self, work: Probe) -> None:
+        """After a while, and whatever they had. A tenant that comes back is like a new one."""
+        work.change_policy(spill_above=2, dedupe_for=2000.0)
+        done = {"handled", "spilled", "in a group", "alone"}
+        work.put("handled")
+        work.put("spilled", 5)
+        work.put("in a group", 2, group="g")
+        work.put("with a key", key="k")
+        work.drain()
+        work.put("dead")
+        work.settle(Bury("why"), work.lease_one())
+        work.put("held", 2, group="g")
+        held = work.lease_one(lease=40_000.0)
+        work.set_limits("alone")
+        work.set_limits("limited", spill_rate=5.0)
+        work.put("waits")
+        work.put("delayed", delay=30_000.0)
+        kept = {"with a key", "dead", "held", "limited", "waits", "delayed"}
+
+        def known() -> set[str]:
+            work.backend.sweep("work")
+            return {one.tenant for one in work.inspect(*done, *kept).tenants}
+
+        work.advance_time(FORGET_AFTER - 1.0)
+        assert known() == kept | done - {"alone"}, "which never had a message"
+        work.advance_time(2.0)
+        assert known() == kept
+        assert [one.is_spilled for one in work.send_accepted(*[message("spilled")] * 3)] == [False, False, True]
+        assert len(work.drain()) == 4
+        work.ack(held)
+        assert work.redrive() == 1
+        work.advance_time(30_000.0)
+        assert len(work.drain()) == 3
+        work.set_limits("limited")
+        work.advance_time(FORGET_AFTER + 1.0)
+        assert known() == set()
+        assert work.depth == DepthCounts()
+
+    def test_a_tenant_is_not_forgotten_if_it_would_come_before_others_then(self, work: Probe) -> None:
+        """Its lane was served after theirs, and a new one is served first."""
+        work.change_policy(lanes_per_tenant=0, fresh_for=86_400.0)
+        work.put("waits", 2)
+        work.ack(*work.lease(1))
+        work.advance_time(1.0)
+        work.put("served")
+        work.ack(*work.lease(1))
+        work.advance_time(FORGET_AFTER + 1.0)
+        work.backend.sweep("work")
+        work.put("served")
+        assert [one.tenant for one in work.drain(1)] == ["waits", "served"]
+        work.advance_time(FORGET_AFTER + 1.0)
+        work.backend.sweep("work")
+        assert list(work.inspect("waits", "served").tenants) == []
 
 
 def _hand(tenant: str) -> Sequence[int]:

@@ -357,8 +357,9 @@ class Backend(Protocol):
     def sweep(self, queue: str, before: float | None = None) -> int:
         """Drop messages that are not leased and that were sent before a time, or are older than their ttl.
 
-        Also make ready: delayed messages that are due, and messages whose leases have expired. Return the number of
-        dropped messages.
+        Also make ready: delayed messages that are due, and messages whose leases have expired. May forget tenants
+        without messages, dead letters, keys and limits of their own, once their allowances are full again. Return the
+        number of dropped messages.
         """
 
     def inspect(

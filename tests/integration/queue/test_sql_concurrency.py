@@ -4,10 +4,11 @@ import logging
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from random import Random
 
+import msgspec
 import psycopg
 import pytest
 
@@ -15,8 +16,10 @@ from holdfast._clock import SystemClock
 from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
 from holdfast.queue import Queue, Topic
 from holdfast.queue.backend import DeadLetterQuery, LeaseRequest, LeaseResult, QueueChange
-from holdfast.queue.backends.sql import SqlBackend
+from holdfast.queue.backends.sql import SqlBackend, sweep
+from holdfast.queue.backends.sql import backend as backends
 from holdfast.queue.backends.sql.step import Step
+from holdfast.queue.backends.sql.tenant import TenantRow
 from holdfast.queue.message import (
     Ack,
     Bury,
@@ -29,8 +32,10 @@ from holdfast.queue.message import (
     Settlement,
 )
 from holdfast.queue.policy import Limits, QueuePolicy
+from holdfast.queue.rules.admission import FORGET_AFTER
+from holdfast.queue.rules.placement import own_lane
 from holdfast.testing import FakeClock
-from tests.integration.queue.places import STUCK, schema_of_its_own
+from tests.integration.queue.places import STUCK, drain, eventually, schema_of_its_own
 from tests.table import sampled
 from tests.unit.queue.backends.sql.counting import require_exact
 
@@ -70,9 +75,10 @@ def runs_again() -> Iterator[list[str]]:
 class Traffic:
     """Messages of a few tenants, with groups, priorities, delays and keys, all at once."""
 
-    def __init__(self, backend: SqlBackend, each: int) -> None:
+    def __init__(self, backend: SqlBackend, each: int, tenants: int = 8) -> None:
         self.backend = backend
         self.each = each  # messages of a producer
+        self.tenants = tenants
         self.sent: list[int] = []
         self.handled: list[int] = []
         self.orders: dict[tuple[str, str], list[int]] = {}
@@ -100,7 +106,7 @@ class Traffic:
 
     def _message(self, random: Random) -> OutgoingMessage:
         return OutgoingMessage(
-            tenant=f"t{random.randrange(8)}",
+            tenant=f"t{random.randrange(self.tenants)}",
             body=b"x",
             priority=random.choice([0, 2, 2]),
             delay=random.choice([0.0] * 9 + [0.01]),
@@ -296,6 +302,199 @@ def test_many_who_sweep_at_once_drop_each_message_once(database: PostgresDatabas
     assert runs_again == [], "nobody waited in a circle"
     assert backend.inspect("work").lanes == []
     backend.close()
+
+
+PLAIN = OutgoingMessage(tenant="a", body=b"x")
+SENDS: dict[str, Callable[[SqlBackend], object]] = {
+    "one": lambda backend: backend.send("work", [PLAIN]),
+    "several": lambda backend: backend.send("work", [PLAIN] * 3),
+    "spilled": lambda backend: backend.send("work", [PLAIN] * 12),
+    "with a key": lambda backend: backend.send("work", [OutgoingMessage(tenant="a", body=b"x", key="k")]),
+    "in a group": lambda backend: backend.send("work", [OutgoingMessage(tenant="a", body=b"x", group="g")] * 2),
+    "delayed": lambda backend: backend.send("work", [OutgoingMessage(tenant="a", body=b"x", delay=1.0)]),
+    "published": lambda backend: backend.send("news", [PLAIN] * 2, is_topic=True),
+    "limits": lambda backend: backend.change("work", QueueChange(limits={"a": Limits(max_waiting=50)})),
+}
+KEPT = {"one": 1, "several": 3, "spilled": 12, "with a key": 1, "in a group": 2, "delayed": 1, "published": 2}
+"""How many messages each of them stores."""
+
+
+def with_unused_tenant(database: PostgresDatabase, clock: FakeClock) -> SqlBackend:
+    """A queue with a tenant that the next sweep deletes, with its overflow lane."""
+    backend = SqlBackend(database, clock)
+    policy = QueuePolicy(lanes=4, spill_above=10)
+    backend.change("work", QueueChange(policy=policy, subscribe=["news"]), create=True)
+    backend.send("work", [PLAIN] * 12)
+    assert len(drain(backend, "work")) == 12
+    clock.advance(FORGET_AFTER + 1.0)
+    return backend
+
+
+def require_kept(database: PostgresDatabase, backend: SqlBackend, clock: FakeClock, how: str) -> None:
+    """All that was sent is there once and is counted, and can be handled."""
+    require_exact(database)
+    [tenant] = backend.inspect("work", tenants=["a"]).tenants
+    assert tenant.limits == (Limits(max_waiting=50) if how == "limits" else None)
+    assert tenant.waiting + tenant.delayed == KEPT.get(how, 0)
+    clock.advance(2.0)
+    assert len(drain(backend, "work")) == KEPT.get(how, 0)
+
+
+@pytest.mark.parametrize("how", SENDS)
+def test_a_tenant_that_a_sweep_is_deleting_is_made_anew(
+    database: PostgresDatabase, runs_again: list[str], monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """Who sends to it finds it, and waits until it is deleted."""
+    clock = FakeClock()
+    backend = with_unused_tenant(database, clock)
+    has_deleted, may_commit, pids = threading.Event(), threading.Event(), [0]
+
+    def slow(step: Step, after: str) -> tuple[str, bool]:
+        following, has_forgotten = sweep.forget_tenants(step, after)
+        if not has_deleted.is_set():
+            assert has_forgotten
+            [(pids[0],)] = step.transaction.execute("select pg_backend_pid()")
+            has_deleted.set()
+            assert may_commit.wait(STUCK)
+        return following, has_forgotten
+
+    def is_waited_for() -> bool:
+        statement = "select 1 from pg_stat_activity where $1 = any(pg_blocking_pids(pid))"
+        return bool(database.read(lambda transaction: transaction.execute(statement, (pids[0],))))
+
+    monkeypatch.setattr(backends, "forget_tenants", slow)
+    with ThreadPoolExecutor(2) as threads:
+        sweeping = threads.submit(backend.sweep, "work")
+        assert has_deleted.wait(STUCK)
+        sending = threads.submit(SENDS[how], backend)
+        eventually(is_waited_for, "the sender does not wait for the sweep")
+        may_commit.set()
+        assert sweeping.result(STUCK) == 0
+        sending.result(STUCK)
+    require_kept(database, backend, clock, how)
+    assert runs_again == [], "nobody waited in a circle"
+    backend.close()
+
+
+@pytest.mark.parametrize("how", SENDS)
+def test_a_tenant_that_was_deleted_since_it_was_found_is_made_anew(
+    database: PostgresDatabase, runs_again: list[str], monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    clock = FakeClock()
+    backend = with_unused_tenant(database, clock)
+    meet, met = Step.meet, 0
+
+    def late(step: Step, names: Sequence[str]) -> dict[str, TenantRow]:
+        nonlocal met
+        found = meet(step, names)
+        met += 1
+        if met == 1:
+            with ThreadPoolExecutor(1) as threads:
+                threads.submit(backend.sweep, "work").result(STUCK)
+        return found
+
+    monkeypatch.setattr(Step, "meet", late)
+    if how == "one":  # as after a message that could not take the short way
+        monkeypatch.setattr(backend._single, "send", lambda *_: None)
+    SENDS[how](backend)
+    assert met == 2, "it was run again"
+    require_kept(database, backend, clock, how)
+    assert runs_again == []
+    backend.close()
+
+
+@pytest.mark.parametrize("how", ["several", "in a group"])
+def test_a_tenant_that_somebody_is_sending_to_is_not_deleted_nor_waited_for(
+    database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    clock = FakeClock()
+    backend = with_unused_tenant(database, clock)
+    save, is_saved = Step.save, False
+
+    def late(step: Step) -> list[int]:
+        nonlocal is_saved
+        filled = save(step)
+        if not is_saved:
+            is_saved = True
+            with ThreadPoolExecutor(1) as threads:
+                threads.submit(backend.sweep, "work").result(STUCK)
+        return filled
+
+    monkeypatch.setattr(Step, "save", late)
+    [before] = database.read(lambda transaction: transaction.execute("select id from holdfast_queue_tenant"))
+    SENDS[how](backend)
+    require_kept(database, backend, clock, how)
+    assert database.read(lambda transaction: transaction.execute("select id from holdfast_queue_tenant")) == [before]
+    backend.close()
+
+
+def test_a_tenant_is_not_deleted_while_its_last_message_is_settled(
+    database: PostgresDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before its counters are changed, and after."""
+    monkeypatch.setattr(sweep, "FORGET_AFTER", 0.0)
+    backend = SqlBackend(database, FakeClock())
+    backend.change("work", QueueChange(), create=True)
+    save = Step.save
+
+    def around(step: Step) -> list[int]:
+        monkeypatch.setattr(Step, "save", save)
+        with ThreadPoolExecutor(1) as threads:
+            threads.submit(backend.sweep, "work").result(STUCK)
+            filled = save(step)
+            threads.submit(backend.sweep, "work").result(STUCK)
+        return filled
+
+    backend.send("work", [PLAIN])
+    [held] = backend.lease(LeaseRequest(queue="work", count=1, lease=60.0)).deliveries
+    monkeypatch.setattr(Step, "save", around)
+    assert backend.settle([Settlement(held.receipt, Ack())]) == [True]
+    assert [one.tenant for one in backend.inspect("work", tenants=["a"]).tenants] == ["a"]
+    require_exact(database)
+    backend.sweep("work")
+    assert list(backend.inspect("work", tenants=["a"]).tenants) == []
+    backend.close()
+
+
+@pytest.mark.parametrize("each", sampled([40, 1000]))
+@pytest.mark.parametrize("hand", [4, 0])
+def test_nothing_is_lost_while_tenants_are_deleted_all_the_time(
+    database: PostgresDatabase, runs_again: list[str], monkeypatch: pytest.MonkeyPatch, hand: int, each: int
+) -> None:
+    monkeypatch.setattr(sweep, "FORGET_AFTER", 0.0)
+    backend = SqlBackend(database)
+    policy = QueuePolicy(lanes=16, lanes_per_tenant=hand, spill_above=3, fresh_for=0.01, dedupe_for=0.01)
+    backend.change("work", QueueChange(policy=msgspec.structs.replace(policy, max_attempts=1000)), create=True)
+    traffic, is_over = Traffic(backend, each, tenants=60), threading.Event()
+
+    def sweep_on() -> None:
+        while not is_over.is_set():
+            backend.sweep("work")
+
+    with ThreadPoolExecutor(2) as threads:
+        sweeping = [threads.submit(sweep_on) for _ in range(2)]
+        try:
+            traffic.run()
+        finally:
+            is_over.set()
+        for one in sweeping:
+            one.result(STUCK)
+    assert sorted(traffic.handled) == sorted(number for number in traffic.sent if number)
+    assert all(order == sorted(order) for order in traffic.orders.values())
+    require_exact(database)
+    assert runs_again == [], "nobody waited in a circle"
+    eventually(lambda: not backend.sweep("work") and not rows_of_tenants(database), "tenants are left")
+    backend.close()
+
+
+def rows_of_tenants(database: PostgresDatabase) -> int:
+    """The rows of tenants and of lanes that only one tenant uses."""
+    statement = (
+        "select (select count(*) from holdfast_queue_tenant) + "
+        "(select count(*) from holdfast_queue_lane where number < 0 or number >= $1)"
+    )
+    [(count,)] = database.read(lambda transaction: transaction.execute(statement, (own_lane(0, 0),)))
+    return int(count)
 
 
 def test_queues_and_topics_go_by_the_servers_time_whatever_that_of_their_machine_is(

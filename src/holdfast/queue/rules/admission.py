@@ -31,6 +31,9 @@ MAX_WAIT = 60.0
 """Maximum `retry_after` in seconds, however distant the limit."""
 FULL_WAIT = 5.0
 """`retry_after` in seconds at `max_waiting`: it is not known when messages will be handled."""
+FORGET_AFTER = 600.0
+"""Seconds without a change of its messages after which a tenant may be forgotten, if nothing refers to it. To create it
+again costs as much as sending ten messages, so tenants that send now and then stay known."""
 _UNLIMITED = 1 << 62
 
 
@@ -55,6 +58,11 @@ class TenantState(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     run_full_at: float = 0.0
     lease_full_at: float = 0.0
     """A second bucket of `spill_rate`, charged when messages are leased; `spill_rate_full_at` when they are sent."""
+
+    def has_full_buckets(self, now: float) -> bool:
+        """Return whether all buckets are full, as those of a new tenant are."""
+        buckets = (self.spill_rate_full_at, self.max_rate_full_at, self.pressure_full_at, self.fresh_full_at)
+        return max(*buckets, self.run_full_at, self.lease_full_at) <= now
 
 
 class Admission(msgspec.Struct, frozen=True, kw_only=True, gc=False):

@@ -41,6 +41,11 @@ def spill_lane(tenant: int, priority: int) -> int:
     return -1 - shared_lane(tenant, priority)
 
 
+def tenant_lanes(tenant: int) -> list[int]:
+    """Return all lanes that only this tenant uses, whether they exist or not."""
+    return [lane(tenant, priority) for lane in (own_lane, spill_lane) for priority in range(PRIORITY_LEVELS)]
+
+
 def get_priority(lane: int) -> int:
     """Return the priority of the messages in a lane."""
     return (-1 - lane if is_spill_lane(lane) else lane) % PRIORITY_LEVELS

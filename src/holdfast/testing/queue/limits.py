@@ -210,6 +210,38 @@ class LimitSuite(BackendSuite):
         work.advance_time(10.0)
         assert sum(isinstance(one, SentMessage) for one in work.send(*[message("new")] * 5)) == 1
 
+    def test_a_sweep_keeps_the_limits_of_a_tenant(self, work: Probe) -> None:
+        """However long it has had no messages."""
+        work.set_limits("a", max_rate=1.0, max_burst=3.0)
+        work.put("a")
+        work.drain()
+        work.advance_time(86400.0)
+        work.backend.sweep("work")
+        assert work.tenant("a").limits == Limits(max_rate=1.0, max_burst=3.0)
+
+    @pytest.mark.parametrize(
+        "limits",
+        [
+            Limits(max_rate=0.001, max_burst=1.0),
+            Limits(spill_rate=0.001, spill_burst=1.0),
+            Limits(run_rate=0.001, run_burst=1.0),
+        ],
+        ids=["max_rate", "spill_rate", "run_rate"],
+    )
+    def test_a_sweep_restores_no_allowance(self, work: Probe, limits: Limits) -> None:
+        """A tenant that has used it up must wait for it, though it has had no messages for long."""
+        work.change_policy(limits=limits)
+
+        def is_held_back(tenant: str) -> bool:
+            [result] = work.send(message(tenant))
+            return isinstance(result, RefusedMessage) or result.is_spilled or not work.drain()
+
+        assert not is_held_back("a")
+        work.advance_time(900.0)
+        work.backend.sweep("work")
+        assert not is_held_back("b")
+        assert is_held_back("a")
+
     @pytest.mark.parametrize("tenant", ["", "a\0", "\ud800", "x" * 10_000], ids=["empty", "nul", "half", "long"])
     def test_limits_require_a_valid_tenant(self, work: Probe, tenant: str) -> None:
         with pytest.raises(InvalidValue, match="tenant"):

@@ -18,8 +18,10 @@ from holdfast.queue.backends.memory.look import LANES
 from holdfast.queue.backends.memory.ordered import CHUNK, Ordered
 from holdfast.queue.message import Ack, Bury, RefusedMessage, Release, RetryLater, SentMessage
 from holdfast.queue.policy import Limits, QueuePolicy
+from holdfast.queue.rules.admission import FORGET_AFTER
 from holdfast.queue.rules.leasing import MAX_LANES_BY_RANK as LOOKED_AT
 from holdfast.queue.rules.leasing import MAX_SKIPPED, RECHECK_SECONDS
+from holdfast.queue.rules.placement import own_lane
 from holdfast.testing import FakeClock
 from holdfast.testing.queue import Probe
 from holdfast.testing.queue.probe import DepthCounts, ids, message
@@ -156,6 +158,22 @@ def test_nothing_is_left_of_what_is_gone(work: Probe) -> None:
     assert all(
         (tenant.ready, tenant.spilled, tenant.leased, tenant.dead) == (0, 0, 0, 0) for tenant in book.tenants.values()
     )
+    work.advance_time(FORGET_AFTER)
+    work.backend.sweep("work")
+    assert not book.tenants
+    assert all(0 <= number < own_lane(0, 0) for number in book.lanes), "those that tenants share stay"
+
+
+def test_the_id_of_a_forgotten_tenant_is_not_used_again(work: Probe) -> None:
+    """Its lanes are named after it."""
+    work.put("a")
+    work.put("b")
+    work.ack(*work.lease(2))
+    work.put("b")
+    work.advance_time(FORGET_AFTER)
+    work.backend.sweep("work")
+    work.put("c")
+    assert {tenant.name: tenant.id for tenant in book_of(work).tenants.values()} == {"b": 2, "c": 3}
 
 
 def test_a_worker_gets_what_there_is_though_much_is_in_its_way(work: Probe) -> None:

@@ -426,3 +426,11 @@ def test_below_its_room_one_more_message_of_a_tenant_is_admitted_as_the_first_is
     assert get_room(QueuePolicy(max_waiting=100, spill_above=50), Limits()) == 9
     assert get_room(QueuePolicy(max_waiting=None, spill_above=50), Limits()) == 49
     assert get_room(OPEN, Limits()) > 10**12
+
+
+@pytest.mark.parametrize("bucket", [name for name in TenantState.__struct_fields__ if name.endswith("_full_at")])
+def test_a_tenant_has_full_buckets_when_the_last_of_them_is_full(bucket: str) -> None:
+    assert TenantState().has_full_buckets(NOW)
+    state = msgspec.structs.replace(TenantState(), **{bucket: NOW})
+    assert not state.has_full_buckets(NOW - 0.001)
+    assert state.has_full_buckets(NOW)

@@ -25,6 +25,7 @@ from holdfast.queue.rules.placement import (
     own_lane,
     shared_lane,
     spill_lane,
+    tenant_lanes,
 )
 from holdfast.testing import seeded
 
@@ -164,3 +165,12 @@ def test_a_lane_of_ones_own_is_told_from_shared_and_spill_lanes() -> None:
 
 def test_the_lanes_of_a_hand_have_the_priority_of_the_message() -> None:
     assert get_hand_lanes("a", 1, 128, 4) == tuple(shared_lane(slot, 1) for slot in deal_hand("a", 128, 4))
+
+
+@given(IDS)
+def test_the_lanes_of_a_tenant_are_its_own_and_its_overflow_lanes(tenant: int) -> None:
+    lanes = tenant_lanes(tenant)
+    assert [lane for lane in lanes if lane >= 0] == [own_lane(tenant, priority) for priority in range(PRIORITY_LEVELS)]
+    assert [lane for lane in lanes if lane < 0] == [spill_lane(tenant, priority) for priority in range(PRIORITY_LEVELS)]
+    assert all(is_own_lane(lane) for lane in lanes if lane >= 0)
+    assert not set(lanes).intersection(tenant_lanes(tenant + 1))

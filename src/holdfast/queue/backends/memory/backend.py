@@ -96,6 +96,11 @@ class MemoryBackend:
                 self._changed.notify_all()
             dropped += due.dropped + gone
             is_more = gone > 0 or len(due.messages) >= AT_ONCE
+        with self._changed:
+            tenants = list(self._book(queue).tenants)
+        for start in range(0, len(tenants), AT_ONCE):
+            with self._changed:
+                self._book(queue).forget_tenants(tenants[start : start + AT_ONCE])
         return dropped
 
     def inspect(

@@ -5,7 +5,9 @@ milliseconds since the epoch, as in a database, so that sums of seconds are exac
 """
 
 import secrets
+from collections.abc import Iterable
 from enum import Enum
+from itertools import count
 
 import msgspec
 
@@ -13,8 +15,8 @@ from holdfast.queue.backends.memory.keys import Keys
 from holdfast.queue.backends.memory.ordered import Ordered
 from holdfast.queue.message import PRIORITY_LEVELS, Bury
 from holdfast.queue.policy import Limits, QueuePolicy
-from holdfast.queue.rules.admission import TenantState
-from holdfast.queue.rules.placement import get_rank
+from holdfast.queue.rules.admission import FORGET_AFTER, TenantState
+from holdfast.queue.rules.placement import get_rank, tenant_lanes
 
 NEVER = 1 << 62
 SECOND = 1000
@@ -40,7 +42,7 @@ class Place(Enum):
 class Tenant:
     """The counters, buckets and limits of a tenant."""
 
-    __slots__ = ("buckets", "dead", "delayed", "id", "leased", "name", "own_limits", "ready", "spilled")
+    __slots__ = ("buckets", "dead", "delayed", "id", "leased", "name", "own_limits", "ready", "spilled", "used")
 
     def __init__(self, id_: int, name: str) -> None:
         self.id = id_
@@ -49,6 +51,8 @@ class Tenant:
         self.ready = self.spilled = self.leased = self.delayed = self.dead = 0
         self.buckets = TenantState()
         """The tenant's buckets. The counts in it are out of date: use `state`."""
+        self.used = 0
+        """When a message of the tenant was last stored, moved or removed."""
 
     def state(self) -> TenantState:
         """Return the buckets with the current counts, for the rules."""
@@ -175,6 +179,7 @@ class Book:
         self.dead: Ordered[Dead] = Ordered()
         self.keys = Keys()
         self._serial = 0
+        self._tenant_ids = count(1)
 
     def at_time(self, now: float) -> "Book":
         """Set the time of the next operation, and return this book."""
@@ -206,8 +211,29 @@ class Book:
         """Return a tenant. Create it if necessary."""
         found = self.tenants.get(name)
         if found is None:
-            found = self.tenants[name] = Tenant(len(self.tenants) + 1, name)
+            found = self.tenants[name] = Tenant(next(self._tenant_ids), name)
         return found
+
+    def forget_tenants(self, names: Iterable[str]) -> None:
+        """Delete those of the tenants that nothing refers to, with their own lanes."""
+        for name in names:
+            tenant = self.tenants.get(name)
+            if tenant is None or not self._is_unused(tenant):
+                continue
+            lanes = [lane for number in tenant_lanes(tenant.id) if (lane := self.lanes.get(number)) is not None]
+            # A new lane is the first to be served: it must not overtake others that way.
+            if not any(0 < (self.ranks[lane.rank].first(1) or 0) < lane.turn for lane in lanes):
+                del self.tenants[name]
+                for lane in lanes:
+                    del self.lanes[lane.number]
+
+    def _is_unused(self, tenant: Tenant) -> bool:
+        return (
+            not (tenant.ready or tenant.leased or tenant.delayed or tenant.dead or self.keys.has_any(tenant.id))
+            and tenant.own_limits is None
+            and tenant.used <= self.at - milliseconds(FORGET_AFTER)
+            and tenant.buckets.has_full_buckets(self.now)
+        )
 
     def limits(self, tenant: Tenant) -> Limits:
         """Return the limits that apply to a tenant."""
@@ -297,6 +323,7 @@ class Book:
         """Put a message that is in no place into one."""
         lane, tenant = message.lane, message.tenant
         message.place, message.until = place, until
+        tenant.used = self.at
         match place:
             case Place.READY:
                 if not lane.waiting:
@@ -321,6 +348,7 @@ class Book:
     def leave(self, message: Message) -> None:
         """Take a message out of its place."""
         lane, tenant = message.lane, message.tenant
+        tenant.used = self.at
         match message.place:
             case Place.READY:
                 lane.waiting.remove(message.at, message.id)

@@ -1,6 +1,8 @@
 """The backend in a database. Start reading here: each method is one transaction, implemented in its own module."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Self, TypeVar
 
 import msgspec
@@ -36,8 +38,8 @@ from holdfast.queue.backends.sql.send import Send
 from holdfast.queue.backends.sql.settle import settle
 from holdfast.queue.backends.sql.single import Single
 from holdfast.queue.backends.sql.sqlite import SqliteDialect
-from holdfast.queue.backends.sql.step import Step
-from holdfast.queue.backends.sql.sweep import Sweep
+from holdfast.queue.backends.sql.step import Step, TenantDeleted
+from holdfast.queue.backends.sql.sweep import Sweep, forget_tenants
 from holdfast.queue.backends.sql.time import mend_turns
 from holdfast.queue.message import (
     DeadLetter,
@@ -72,6 +74,8 @@ class SqlBackend:
         database.migrate(SUBSYSTEM, migrations(database.dialect))
         self._publication = 0
         """The publication after which the next sweep continues to look for unused ones."""
+        self._tenants: dict[str, str] = {}
+        """The tenant of each queue after which its next sweep continues to look for unused ones."""
         self._bell = self._make_bell()
         self._single = Single(database, self._dialect, clock)
 
@@ -87,7 +91,7 @@ class SqlBackend:
         if not messages:
             return []
         if is_topic:
-            results, queues = self._database.write(
+            results, queues = self._run(
                 lambda transaction: topics.publish(transaction, self._dialect, destination, messages, self._wall())
             )
         else:
@@ -115,9 +119,7 @@ class SqlBackend:
             check_settlement(one)
         if not settlements:
             return []
-        settled = self._database.write(
-            lambda transaction: settle(transaction, self._dialect, settlements, self._wall())
-        )
+        settled = self._run(lambda transaction: settle(transaction, self._dialect, settlements, self._wall()))
         self._bell.ring(settled.filled)
         return settled.were_held
 
@@ -164,7 +166,7 @@ class SqlBackend:
                 wanted = msgspec.structs.replace(change_, policy=None) if is_new else QueueChange()
             return change(self._step(transaction, queue), wanted)
 
-        policy = self._database.write(work)
+        policy = self._run(work)
         self._bell.ring([queue])
         return policy
 
@@ -206,7 +208,13 @@ class SqlBackend:
         return Step(transaction, self._dialect, queue, self._wall(), due=due, is_read=is_read)
 
     def _write(self, queue: str, work: Callable[[Step], Result], *, due: bool = False) -> Result:
-        return self._database.write(lambda transaction: work(self._step(transaction, queue, due=due)))
+        return self._run(lambda transaction: work(self._step(transaction, queue, due=due)))
+
+    def _run(self, work: Callable[[Transaction], Result]) -> Result:
+        """Run `work` in a transaction, and again if a sweep has deleted a tenant that it had read."""
+        while True:
+            with suppress(TenantDeleted):
+                return self._database.write(work)
 
     def _read(self, queue: str, work: Callable[[Step], Result]) -> Result:
         return self._database.read(lambda transaction: work(self._step(transaction, queue, is_read=True)))
@@ -220,10 +228,18 @@ class SqlBackend:
         return total
 
     def _clean(self, queue: str) -> None:
-        """Delete unused keys and publications, in separate short transactions."""
+        """Delete unused keys, tenants and publications, in separate short transactions."""
         self._write(queue, mend_turns)
         while self._write(queue, lambda step: keys.forget(step.transaction, step.dialect, step.at)):
             pass
+        in_vain = 0
+        while in_vain < LOOKS:
+            work = partial(forget_tenants, after=self._tenants.pop(queue, ""))
+            following, has_forgotten = self._write(queue, work)
+            if not following:
+                break
+            self._tenants[queue] = following
+            in_vain += not has_forgotten
         in_vain = 0
         while in_vain < LOOKS:
             self._publication, has_forgotten = self._database.write(

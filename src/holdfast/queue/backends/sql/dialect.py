@@ -92,6 +92,13 @@ class Kept(NamedTuple):
     limits: bytes | None
 
 
+class Saved(NamedTuple):
+    """The number of tenants that were changed, and the ready messages by lane afterwards, if `wake` needs them."""
+
+    tenants: int
+    ready: Sequence[tuple[int, int]] = ()
+
+
 class Taken(NamedTuple):
     """The messages that were found, and the number of lanes that were searched to the end."""
 
@@ -154,9 +161,9 @@ class Dialect(Protocol):
         """Find the oldest waiting messages with their bodies, lane by lane: up to `each` per lane, `most` in all."""
 
     def save(
-        self, transaction: Transaction, tenants: Sequence[TenantChange], lanes: Sequence[LaneChange]
-    ) -> Sequence[tuple[int, int]]:
-        """Change counters and buckets. Return the ready messages by lane afterwards, if `wake` needs them."""
+        self, transaction: Transaction, tenants: Sequence[TenantChange], lanes: Sequence[LaneChange], at: int
+    ) -> "Saved":
+        """Change counters and buckets at a time."""
 
     def keep(self, database: Database, plain: Plain) -> Kept | None:
         """Store one message in its own transaction. Return None, and do nothing, if the conditions are not met."""

@@ -5,7 +5,17 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from holdfast.engines import Database, Transaction
-from holdfast.queue.backends.sql.dialect import Kept, LaneChange, Plain, Search, Spent, Taken, TenantChange, taken
+from holdfast.queue.backends.sql.dialect import (
+    Kept,
+    LaneChange,
+    Plain,
+    Saved,
+    Search,
+    Spent,
+    Taken,
+    TenantChange,
+    taken,
+)
 from holdfast.queue.backends.sql.message import NewMessage, columns, milliseconds
 from holdfast.queue.backends.sql.tenant import COLUMNS
 
@@ -42,17 +52,19 @@ _SAVE = (
     "pressure_full_at = coalesce(tenant.pressure, t.pressure_full_at), "
     "spill_full_at = coalesce(tenant.spill, t.spill_full_at), "
     "run_full_at = coalesce(tenant.run, t.run_full_at), lease_full_at = coalesce(tenant.lease, t.lease_full_at), "
-    "magnitude = case when t.ready + tenant.ready > 0 then length((t.ready + tenant.ready)::text) else 0 end "
+    "magnitude = case when t.ready + tenant.ready > 0 then length((t.ready + tenant.ready)::text) else 0 end, "
+    "used = $13::bigint "
     "from tenant join locked_tenant using (id) where t.id = tenant.id returning t.id), "
-    "lane as (select * from unnest($13::bigint[], $14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], "
-    "$18::bigint[], $19::bigint[]) as each(id, ready, leased, delayed, dead, turn, newest)), "
-    "locked_lane as (select id from holdfast_queue_lane where id = any($13::bigint[]) "
-    "and (select count(*) from saved) >= 0 order by id for update) "
-    "update holdfast_queue_lane l set ready = l.ready + lane.ready, leased = l.leased + lane.leased, "
+    "lane as (select * from unnest($14::bigint[], $15::bigint[], $16::bigint[], $17::bigint[], $18::bigint[], "
+    "$19::bigint[], $20::bigint[]) as each(id, ready, leased, delayed, dead, turn, newest)), "
+    "locked_lane as (select id from holdfast_queue_lane where id = any($14::bigint[]) "
+    "and (select count(*) from saved) >= 0 order by id for update), "
+    "filled as (update holdfast_queue_lane l set ready = l.ready + lane.ready, leased = l.leased + lane.leased, "
     "delayed = l.delayed + lane.delayed, dead = l.dead + lane.dead, "
     "turn = case when lane.turn < 0 then l.turn else lane.turn end, newest = greatest(l.newest, lane.newest), "
     "filled = case when l.ready + lane.ready > 0 then 1 else 0 end "
-    "from lane join locked_lane using (id) where l.id = lane.id returning l.id, l.ready"
+    "from lane join locked_lane using (id) where l.id = lane.id returning l.id, l.ready) "
+    "select (select count(*) from saved), filled.id, filled.ready from (values (0)) as one left join filled on true"
 )
 _NO_BUCKETS = (None,) * 6
 _TENANT = (
@@ -60,39 +72,41 @@ _TENANT = (
     "where queue = (select id from holdfast_queue where name = $1) and name = $2"
 )
 # All that `send.py` does with a plain message. Here, too, tenants are locked before lanes: each part depends on the
-# result of the one before. The buckets of a tenant must be unchanged since the decision. The lane is chosen as by
-# `find_least_loaded`, among all lanes of the hand: if some do not exist yet, the existing ones are loaded by other
-# tenants.
+# result of the one before. The tenant is changed first, because a sweep may have deleted it; its buckets must be
+# unchanged since the decision. The lane is chosen as by `find_least_loaded`, among all lanes of the hand: if some do
+# not exist yet, the existing ones are loaded by other tenants.
 _KEEP = (
     f"with q as (select id, coalesce($1::bigint, round({_TIME} * 1000)::bigint) as at from holdfast_queue "  # noqa: S608 - constants
     "where name = $2 and policy = $3::bytea), "
-    "t as (select t.id from holdfast_queue_tenant t join q on t.queue = q.id "
-    "where t.name = $4 and t.ready + t.delayed < $5::bigint and t.limits is not distinct from $6::bytea{unspent}), "
     "hand as (select l.id, l.ready, l.turn from holdfast_queue_lane l join q on l.queue = q.id "
-    "where l.number = any({hand}::bigint[])), "
-    "l as (select id from hand where (select count(*) from hand) = cardinality({hand}::bigint[]) "
+    "where l.number = any($4::bigint[])), "
+    "l as (select id from hand where (select count(*) from hand) = cardinality($4::bigint[]) "
     "order by ready, turn limit 1), "
+    "counted as (update holdfast_queue_tenant t set ready = t.ready + 1, magnitude = length((t.ready + 1)::text), "
+    "used = q.at{spend} from q, l where t.queue = q.id and t.name = {name} and t.ready + t.delayed < {room}::bigint "
+    "and t.limits is not distinct from {limits}::bytea{unspent} returning t.id, t.ready + t.delayed as waiting), "
     "m as (insert into holdfast_queue_message (id, queue, lane, tenant, at, expires, extra, body) "
-    "select nextval('holdfast_queue_sequence'), q.id, l.id, t.id, q.at, q.at + {ttl}::bigint, {extra}::bytea, "
-    "{body}::bytea from q, t, l returning id), "
-    "counted as (update holdfast_queue_tenant c set ready = c.ready + 1, "
-    "magnitude = length((c.ready + 1)::text){spend} from t, m where c.id = t.id "
-    "returning c.ready + c.delayed as waiting), "
+    "select nextval('holdfast_queue_sequence'), q.id, l.id, counted.id, q.at, q.at + {ttl}::bigint, {extra}::bytea, "
+    "{body}::bytea from q, l, counted returning id), "
     "filled as (update holdfast_queue_lane f set ready = f.ready + 1, newest = greatest(f.newest, q.at), filled = 1 "
     "from q, l, counted where f.id = l.id returning f.number, f.ready) "
     "select m.id, filled.number, counted.waiting, case when filled.ready = 1 then pg_notify('{channel}', $2)::text end "
     "from m, counted, filled"
 )
-_KEEP_FREE = _KEEP.format(unspent="", hand="$7", ttl="$8", extra="$9", body="$10", spend="", channel=CHANNEL)
+_KEEP_FREE = _KEEP.format(
+    spend="", name="$5", room="$6", limits="$7", unspent="", ttl="$8", extra="$9", body="$10", channel=CHANNEL
+)
 _KEEP_COUNTED = _KEEP.format(
-    # Locked, so that tokens spent meanwhile are seen.
-    unspent=" and t.rate_full_at = $7::bigint and t.max_rate_full_at = $8::bigint and t.pressure_full_at = $9::bigint "
-    "for update of t",
-    hand="$10",
-    ttl="$11",
-    extra="$12",
-    body="$13",
-    spend=", rate_full_at = $14::bigint, max_rate_full_at = $15::bigint, pressure_full_at = $16::bigint",
+    spend=", rate_full_at = $5::bigint, max_rate_full_at = $6::bigint, pressure_full_at = $7::bigint",
+    name="$8",
+    room="$9",
+    limits="$10",
+    # The update sees tokens that were spent meanwhile.
+    unspent=" and t.rate_full_at = $11::bigint and t.max_rate_full_at = $12::bigint "
+    "and t.pressure_full_at = $13::bigint",
+    ttl="$14",
+    extra="$15",
+    body="$16",
     channel=CHANNEL,
 )
 
@@ -142,12 +156,12 @@ class PostgresDialect:
         return taken(rows, searches, each, most)
 
     def save(
-        self, transaction: Transaction, tenants: Sequence[TenantChange], lanes: Sequence[LaneChange]
-    ) -> Sequence[tuple[int, int]]:
+        self, transaction: Transaction, tenants: Sequence[TenantChange], lanes: Sequence[LaneChange], at: int
+    ) -> Saved:
         spent = [(*one[:6], *(one.buckets or _NO_BUCKETS)) for one in tenants]
-        columns = (*_columns(spent, 12), *_columns(lanes, 7))
-        rows = transaction.execute(_SAVE, [self.numbers(column) for column in columns])
-        return [(id_, ready) for id_, ready in rows]
+        arrays = (map(self.numbers, columns) for columns in (_columns(spent, 12), _columns(lanes, 7)))
+        rows = transaction.execute(_SAVE, [*next(arrays), at, *next(arrays)])
+        return Saved(rows[0][0], [(id_, ready) for _, id_, ready in rows if id_ is not None])
 
     def keep(self, database: Database, plain: Plain) -> Kept | None:
         statement, limits, room, spent = _KEEP_FREE, None, plain.room, Spent((), ())
@@ -158,9 +172,9 @@ class PostgresDialect:
                 return None
             statement, limits, room, spent = _KEEP_COUNTED, found[0][2], decided.room, decided.spent
         at = None if plain.now is None else milliseconds(plain.now)
-        where = (at, plain.queue, plain.policy, plain.tenant, room, limits)
-        what = (self.numbers(plain.lanes), plain.ttl, plain.extra, plain.body)
-        rows = database.write_statement(statement, (*where, *spent.before, *what, *spent.after))
+        where = (at, plain.queue, plain.policy, self.numbers(plain.lanes), *spent.after)
+        who = (plain.tenant, room, limits, *spent.before)
+        rows = database.write_statement(statement, (*where, *who, plain.ttl, plain.extra, plain.body))
         return Kept(rows[0][0], rows[0][1], rows[0][2], limits) if rows else None
 
     def wake(self, transaction: Transaction, queue: str) -> None:

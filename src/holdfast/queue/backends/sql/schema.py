@@ -17,7 +17,8 @@ _QUEUE = """create table holdfast_queue (
 )"""
 # Counters are in no index: PostgreSQL rewrites every index entry of a row if a value in any index changes. `magnitude`
 # is the number of digits of `ready`, and `filled` whether it is more than 0; both rarely change. Buckets count in
-# microseconds, or rates above a thousand per second would never be used up one by one.
+# microseconds, or rates above a thousand per second would never be used up one by one. `used` is when a counter or
+# bucket was last changed.
 _TENANT = """create table holdfast_queue_tenant (
     id {number},
     queue bigint not null,
@@ -34,6 +35,7 @@ _TENANT = """create table holdfast_queue_tenant (
     run_full_at bigint not null default 0,
     lease_full_at bigint not null default 0,
     magnitude bigint not null default 0,
+    used bigint not null default 0,
     limits bytea,
     unique (queue, name)
 ){changing}"""

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from holdfast.engines import Database, Transaction
-from holdfast.queue.backends.sql.dialect import Kept, LaneChange, Plain, Search, Taken, TenantChange, taken
+from holdfast.queue.backends.sql.dialect import Kept, LaneChange, Plain, Saved, Search, Taken, TenantChange, taken
 from holdfast.queue.backends.sql.message import SECOND, NewMessage, columns, milliseconds
 from holdfast.queue.backends.sql.tenant import COLUMNS
 from holdfast.queue.rules.placement import LaneLoad, find_least_loaded
@@ -24,7 +24,8 @@ _TAKE = (
 )
 _TENANT = (
     "update holdfast_queue_tenant set ready = ready + $1, spilled = spilled + $2, leased = leased + $3, "
-    "delayed = delayed + $4, dead = dead + $5, magnitude = iif(ready + $1 > 0, length(ready + $1), 0) where id = $6"
+    "delayed = delayed + $4, dead = dead + $5, magnitude = iif(ready + $1 > 0, length(ready + $1), 0), used = $6 "
+    "where id = $7"
 )
 _BUCKETS = (
     "update holdfast_queue_tenant set rate_full_at = $1, max_rate_full_at = $2, pressure_full_at = $3, "
@@ -96,16 +97,16 @@ class SqliteDialect:
         return Taken(rows, asked)
 
     def save(
-        self, transaction: Transaction, tenants: Sequence[TenantChange], lanes: Sequence[LaneChange]
-    ) -> Sequence[tuple[int, int]]:
+        self, transaction: Transaction, tenants: Sequence[TenantChange], lanes: Sequence[LaneChange], at: int
+    ) -> Saved:
         if tenants:
-            transaction.execute_many(_TENANT, ((*one[1:6], one.id) for one in tenants))
+            transaction.execute_many(_TENANT, ((*one[1:6], at, one.id) for one in tenants))
         spent = [(*one.buckets, one.id) for one in tenants if one.buckets is not None]
         if spent:
             transaction.execute_many(_BUCKETS, spent)
         if lanes:
             transaction.execute_many(_LANE, ((*one[1:], one.id) for one in lanes))
-        return ()  # only `wake` would use it
+        return Saved(len(tenants))  # no other transaction can have deleted one, and `wake` does nothing
 
     def keep(self, database: Database, plain: Plain) -> Kept | None:
         return database.write(lambda transaction: self._keep(transaction, plain))
@@ -136,7 +137,8 @@ class SqliteDialect:
         [id_] = self.insert(transaction, queue, [message])
         if spent is not None:
             transaction.execute(_SPEND, (*spent.after, tenant))
-        self.save(transaction, [TenantChange(tenant, 1, 0, 0, 0, 0)], [LaneChange(ids[number], 1, 0, 0, 0, -1, at)])
+        lane = LaneChange(ids[number], 1, 0, 0, 0, -1, at)
+        self.save(transaction, [TenantChange(tenant, 1, 0, 0, 0, 0)], [lane], at)
         return Kept(id_, number, ready + delayed + 1, limits)
 
     def wake(self, transaction: Transaction, queue: str) -> None:

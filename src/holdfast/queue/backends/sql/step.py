@@ -5,6 +5,9 @@ skipping those that others have locked; then tenants by id; lanes by id at the e
 earlier ones of their group, are locked after their tenants, never before: a transaction that removes the message before
 them must wait for them. Counters are only added to, which needs no lock on a tenant. A tenant is locked, with all
 others of the step, if a decision depends on it: on its limits, groups and keys, and on lanes that do not exist yet.
+
+A sweep may delete a tenant that has no messages after a step has read it. The step notices when it locks or saves it,
+raises TenantDeleted, and is run again.
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -28,6 +31,10 @@ _TENANTS = f"select {COLUMNS} from holdfast_queue_tenant where "  # noqa: S608 -
 _ADD_TENANT = "insert into holdfast_queue_tenant (queue, name) values ($1, $2) on conflict do nothing"
 _LANES = "select id, number, ready, turn from holdfast_queue_lane where queue = $1 and number "
 _ADD_LANE = "insert into holdfast_queue_lane (queue, number, rank) values ($1, $2, $3) on conflict do nothing"
+
+
+class TenantDeleted(Exception):
+    """A sweep has deleted a tenant that this transaction has read: run the transaction again."""
 
 
 class Tally:
@@ -93,6 +100,8 @@ class Step:
         if missing:
             self.transaction.execute_many(_ADD_TENANT, [(self.queue, name) for name in missing])
             found += self._read(statement, (self.queue, self.dialect.texts(missing)))
+            if len(found) < len(names):
+                raise TenantDeleted
         return {row.name: row for row in found}
 
     def know(self, numbers: Iterable[int]) -> None:
@@ -106,7 +115,10 @@ class Step:
         if self._is_locked or not self.dialect.has_locks or not self.tenants:
             return
         statement = f"{_TENANTS}id {self.dialect.among('$1')} order by id{self.dialect.lock('holdfast_queue_tenant')}"
-        for row in self.transaction.execute(statement, (self.dialect.numbers(self.tenants),)):
+        rows = self.transaction.execute(statement, (self.dialect.numbers(self.tenants),))
+        if len(rows) < len(self.tenants):
+            raise TenantDeleted
+        for row in rows:
             self.tenants[row[0]].refresh(row)
         self._is_locked = True
 
@@ -175,8 +187,10 @@ class Step:
         ]
         if not tenants and not lanes:
             return []
-        after = self.dialect.save(self.transaction, tenants, lanes)
-        return [id_ for id_, ready in after if 0 < ready <= self._lanes[id_].ready]
+        saved = self.dialect.save(self.transaction, tenants, lanes, self.at)
+        if saved.tenants < len(tenants):
+            raise TenantDeleted
+        return [id_ for id_, ready in saved.ready if 0 < ready <= self._lanes[id_].ready]
 
 
 def with_ids(step: Step, statement: str, ids: Sequence[int], *parameters: Any) -> list[Row]:

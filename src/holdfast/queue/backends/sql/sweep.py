@@ -1,13 +1,17 @@
-"""Drop old messages."""
+"""Drop old messages, and delete the rows of tenants that nothing refers to."""
 
 from holdfast.engines import Value
 from holdfast.queue.backends.sql.message import Message, columns, milliseconds
 from holdfast.queue.backends.sql.remove import remove
 from holdfast.queue.backends.sql.schema import PARKED
 from holdfast.queue.backends.sql.step import Step, with_ids
+from holdfast.queue.rules.admission import FORGET_AFTER
+from holdfast.queue.rules.placement import tenant_lanes
 
 AT_ONCE = 1000
 """Messages that are dropped in one transaction, so that others do not wait long."""
+TENANTS_AT_ONCE = 500
+"""Tenants that are examined in one transaction."""
 _FROM = "select m.id, m.tenant from holdfast_queue_message m where "
 _EXPIRED = f"{_FROM}m.queue = $1 and m.expires <= $2 and m.leased = 0 order by m.expires limit $3"
 _RESENT = f"{_FROM}m.queue = $1 and m.sent < $2 and m.leased = 0{{own}} order by m.sent limit $3"
@@ -21,6 +25,27 @@ _TAKE = (
     f"select {columns()}, l.number from holdfast_queue_message m "  # noqa: S608 - constants
     "join holdfast_queue_lane l on l.id = m.lane where m.leased = 0 and m.id {ids}"
 )
+
+# Full buckets are those of a new tenant. Messages, dead letters and groups are counted.
+_UNUSED = (
+    "t.ready = 0 and t.leased = 0 and t.delayed = 0 and t.dead = 0 and t.limits is null and t.used <= $1 "
+    "and t.rate_full_at <= $2 and t.max_rate_full_at <= $2 and t.pressure_full_at <= $2 and t.spill_full_at <= $2 "
+    "and t.run_full_at <= $2 and t.lease_full_at <= $2"
+)
+_FOLLOWING = (
+    f"select t.name, t.id, {_UNUSED} from holdfast_queue_tenant t where t.queue = $3 and t.name > $4 "  # noqa: S608 - constants
+    "order by t.name limit {limit}"  # the planner must know it
+)
+_LOCK = f"select t.id from holdfast_queue_tenant t where {_UNUSED} and t.id {{ids}} order by t.id"  # noqa: S608 - constants
+# A new lane is the first to be served, unless others have never been served: it must not overtake others that way.
+_OWN = (
+    "select l.id, l.number, exists (select 1 from holdfast_queue_lane f where f.queue = l.queue and f.rank = l.rank "
+    "and f.filled = 1 and f.turn > 0 and f.turn < l.turn) from holdfast_queue_lane l "
+    "where l.queue = $1 and l.number {ids} order by l.id"
+)
+_KEYS = "select distinct k.tenant from holdfast_queue_key k where k.tenant {ids}"
+_FORGET_LANES = "delete from holdfast_queue_lane where id {ids}"
+_FORGET = "delete from holdfast_queue_tenant where id {ids}"
 
 
 class Sweep:
@@ -82,3 +107,32 @@ class Sweep:
         """Return whether a message is still old: it may have changed since it was found."""
         is_before = self._before is not None and message.age_from < self._before
         return is_before or message.expires_at(self.step.policy) <= self.step.at
+
+
+def forget_tenants(step: Step, after: str) -> tuple[str, bool]:
+    """Delete tenants that nothing refers to, with their own lanes, among the next after a name.
+
+    Return the name after which to continue, "" at the end, and whether any was deleted. Never waits for a tenant, so
+    that it cannot deadlock. Keys, groups and lanes of a tenant are added under its lock, and so are complete once it is
+    locked; messages may be added before, and then whoever adds them notices: see `step.py`.
+    """
+    unused = (step.at - milliseconds(FORGET_AFTER), round(step.now * 1_000_000))
+    statement = _FOLLOWING.format(limit=TENANTS_AT_ONCE)
+    rows = step.transaction.execute(statement, (*unused, step.queue, after))
+    following = rows[-1][0] if len(rows) >= TENANTS_AT_ONCE else ""
+    found = [id_ for _, id_, is_unused in rows if is_unused]
+    if found:
+        found = [id_ for (id_,) in with_ids(step, _LOCK + step.dialect.skip("t"), found, *unused)]
+    if not found:
+        return following, False
+    owners = {lane: id_ for id_ in found for lane in tenant_lanes(id_)}
+    lanes = with_ids(step, _OWN + step.dialect.lock("l"), list(owners), step.queue)
+    needed = {id_ for (id_,) in with_ids(step, _KEYS, found)}
+    needed.update(owners[number] for _, number, would_overtake in lanes if would_overtake)
+    gone = [id_ for id_ in found if id_ not in needed]
+    own = [id_ for id_, number, _ in lanes if owners[number] not in needed]
+    if own:
+        with_ids(step, _FORGET_LANES, own)
+    if gone:
+        with_ids(step, _FORGET, gone)
+    return following, bool(gone)

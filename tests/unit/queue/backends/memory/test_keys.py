@@ -22,3 +22,15 @@ def test_a_shorter_time_holds_for_those_that_are_known_too() -> None:
     assert keys.find(1, "b") == Known(message=8, lane=0, expires=50)
     keys.forget(60)
     assert len(keys) == 0
+
+
+def test_it_is_known_which_tenants_have_keys() -> None:
+    keys = Keys()
+    for name, expires in (("a", 100), ("b", 300)):
+        keys.keep(1, name, Known(message=expires, lane=0, expires=expires))
+    keys.end_by(200)
+    assert (keys.has_any(1), keys.has_any(2)) == (True, False)
+    keys.forget(100)
+    assert keys.has_any(1)
+    keys.forget(200)
+    assert not keys.has_any(1)

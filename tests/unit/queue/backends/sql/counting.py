@@ -23,8 +23,12 @@ _HIDDEN = (
     "or exists (select 1 from holdfast_queue_message m where m.lane = l.id and m.until is null and m.at > l.newest)"
 )
 _STRAY = (
-    "select m.id from holdfast_queue_message m join holdfast_queue_lane l on l.id = m.lane "
-    "join holdfast_queue_tenant t on t.id = m.tenant where l.queue <> m.queue or t.queue <> m.queue"
+    "select m.id from (select id, queue, lane, tenant from holdfast_queue_message "
+    "union all select id, queue, lane, tenant from holdfast_queue_dead) m "
+    "left join holdfast_queue_lane l on l.id = m.lane and l.queue = m.queue "
+    "left join holdfast_queue_tenant t on t.id = m.tenant and t.queue = m.queue where l.id is null or t.id is null "
+    "union all select tenant from (select tenant from holdfast_queue_key "
+    "union all select tenant from holdfast_queue_party) k where tenant not in (select id from holdfast_queue_tenant)"
 )
 _HEADS = (
     "select party from holdfast_queue_message where party is not null group by party "
@@ -49,6 +53,7 @@ def require_exact(database: Database) -> None:
     for rows in (lanes, tenants):
         assert [row[: len(row) // 2 + 1] for row in rows] == [(row[0], *row[len(row) // 2 + 1 :]) for row in rows]
     assert wrong == [[], [], [], []], (
-        "lanes whose messages are not looked for, messages of other queues' lanes, groups without one head, "
+        "lanes whose messages are not looked for, messages, keys and groups without a lane or tenant of their queue, "
+        "groups without one head, "
         "groups without messages"
     )

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.queue.backend import DeadLetterQuery, LeaseRequest, QueueChange
-from holdfast.queue.backends.sql import SqlBackend
+from holdfast.queue.backends.sql import SqlBackend, sweep
 from holdfast.queue.message import (
     Ack,
     Bury,
@@ -39,7 +39,10 @@ DISPOSITIONS: tuple[Disposition, ...] = (
 
 
 @pytest.mark.parametrize("seed", sampled(range(6), keep=3))
-def test_counters_equal_what_counting_gives_after_every_step(tmp_path: Path, seed: int) -> None:
+def test_counters_equal_what_counting_gives_after_every_step(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweep, "FORGET_AFTER", 5.0)
     random, clock = Random(seed), FakeClock()
     database = SqliteDatabase(tmp_path / "queue.sqlite")
     with SqlBackend(database, clock) as backend:

@@ -7,11 +7,12 @@ import pytest
 
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.queue.backend import DeadLetterQuery, LeaseRequest, QueueChange
-from holdfast.queue.backends.sql import SqlBackend, keys, topics
+from holdfast.queue.backends.sql import SqlBackend, keys, sweep, topics
 from holdfast.queue.backends.sql.backend import LOOKS
 from holdfast.queue.backends.sql.lanes import SOME
 from holdfast.queue.message import Ack, Bury, OutgoingMessage, Settlement
 from holdfast.queue.policy import QueuePolicy
+from holdfast.queue.rules.admission import FORGET_AFTER
 from holdfast.testing import FakeClock
 from tests.unit.queue.backends.sql.counting import require_exact
 
@@ -121,6 +122,45 @@ def test_one_sweep_looks_at_some_publications_that_are_needed_and_the_next_at_ot
     assert rows(database, "publication") == 2 * LOOKS + 6
     assert backend.sweep("work", backend.inspect("work").at) == 2 * LOOKS + 6
     assert rows(database, "publication") == 0, "from the first on, after the last"
+
+
+def test_tenants_are_forgotten_with_their_lanes_however_many(
+    backend: SqlBackend, database: SqliteDatabase, clock: FakeClock
+) -> None:
+    """Not those that have messages."""
+    backend.change("work", QueueChange(policy=QueuePolicy(lanes_per_tenant=0)))
+    tenants = [f"t{number}" for number in range(sweep.TENANTS_AT_ONCE + 200)]
+    backend.send("work", [OutgoingMessage(tenant=tenant, body=b"x") for tenant in tenants])
+    backend.change("other", QueueChange(), create=True)
+    backend.send("other", [OutgoingMessage(tenant="t0", body=b"x", delay=1e6)])
+    while leased := backend.lease(LeaseRequest(queue="work", count=500, lease=60.0)).deliveries:
+        backend.settle([Settlement(one.receipt, Ack()) for one in leased])
+    backend.send("work", [OutgoingMessage(tenant="t1", body=b"x")])
+    clock.advance(FORGET_AFTER + 1.0)
+    assert rows(database, "tenant") == len(tenants) + 1
+    backend.sweep("work")
+    assert rows(database, "tenant") == 2
+    assert [one.tenant for one in backend.inspect("work", tenants=tenants).tenants] == ["t1"]
+    assert rows(database, "lane") == 1 + QueuePolicy().lanes_per_tenant
+    require_exact(database)
+
+
+def test_one_sweep_looks_at_some_tenants_that_are_needed_and_the_next_at_others(
+    backend: SqlBackend, database: SqliteDatabase, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many of them there are, it takes no longer; and all are looked at in the end."""
+    monkeypatch.setattr(sweep, "TENANTS_AT_ONCE", 2)
+    tenants = [f"t{number:02}" for number in range(2 * LOOKS + 7)]
+    backend.send("work", [OutgoingMessage(tenant=tenant, body=b"x", delay=1e6) for tenant in tenants])
+    backend.change("work", QueueChange(limits={"t99": None}))
+    clock.advance(FORGET_AFTER + 1.0)
+    backend.sweep("work")
+    assert rows(database, "tenant") == len(tenants) + 1
+    backend.sweep("work")
+    assert rows(database, "tenant") == len(tenants)
+    backend.change("work", QueueChange(limits={"t": None}))
+    backend.sweep("work")
+    assert rows(database, "tenant") == len(tenants), "from the first on, after the last"
 
 
 def test_a_sweep_that_is_cut_short_in_one_lane_goes_on_in_the_next(backend: SqlBackend, clock: FakeClock) -> None:

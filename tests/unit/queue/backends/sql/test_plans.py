@@ -81,12 +81,14 @@ def test_no_step_scans_a_table(database: Explained) -> None:
             DeadLetterQuery(queue="work", tenant="a", reason="w", ids=(1, 2, 3), buried_before=0.0)
         )
         backend.redrive(DeadLetterQuery(queue="work"))
+        backend.change("work", QueueChange(limits={"forgotten": None}))
         backend.sweep("work", backend.inspect("work").at - 1)
     scans = {
         statement: [line for line in plan if SCAN.match(line) and not SMALL.match(line)]
         for statement, plan in database.plans.items()
     }
     assert len(scans) > 40
+    assert any(statement.startswith("delete from holdfast_queue_tenant") for statement in scans)
     assert {statement: plan for statement, plan in scans.items() if plan} == {}
 
 
