@@ -221,7 +221,7 @@ class Book:
             if tenant is None or not self._is_unused(tenant):
                 continue
             lanes = [lane for number in tenant_lanes(tenant.id) if (lane := self.lanes.get(number)) is not None]
-            # A new lane is the first to be served: it must not overtake others that way.
+            # A new lane is served before all that have been served: it must not overtake them that way.
             if not any(0 < (self.ranks[lane.rank].first(1) or 0) < lane.turn for lane in lanes):
                 del self.tenants[name]
                 for lane in lanes:

@@ -24,6 +24,10 @@ _NEXT_TURN = " union all ".join(
     f"select min(turn) from holdfast_queue_lane where queue = $1 and rank = {rank} and filled = 1 and turn > $2"  # noqa: S608 - constants
     for rank in MAX_LANES_BY_RANK
 )
+_EARLIEST = " union all ".join(
+    f"select {rank}, min(turn) from holdfast_queue_lane where queue = $1 and rank = {rank} and filled = 1 and turn > 0"  # noqa: S608 - constants
+    for rank in MAX_LANES_BY_RANK
+)
 _ANY = " union all ".join(
     f"select 1 from holdfast_queue_lane where queue = $1 and rank = {rank} and filled = 1 and turn <= $2"  # noqa: S608 - constants
     for rank in MAX_LANES_BY_RANK
@@ -79,6 +83,11 @@ def next_turn(step: Step) -> int | None:
     """Return the next time at which a filled lane that must not be served now may be served, or None."""
     times = [turn for (turn,) in step.transaction.execute(_NEXT_TURN, (step.queue, step.at)) if turn is not None]
     return min(times, default=None)
+
+
+def earliest_turns(step: Step) -> dict[int, int]:
+    """Return by rank the turn of the filled lane that has waited longest, except those that were never served."""
+    return {rank: turn for rank, turn in step.transaction.execute(_EARLIEST, (step.queue,)) if turn is not None}
 
 
 def has_something(step: Step) -> bool:

@@ -1,12 +1,13 @@
 """Drop old messages, and delete the rows of tenants that nothing refers to."""
 
 from holdfast.engines import Value
+from holdfast.queue.backends.sql.lanes import earliest_turns
 from holdfast.queue.backends.sql.message import Message, columns, milliseconds
 from holdfast.queue.backends.sql.remove import remove
 from holdfast.queue.backends.sql.schema import PARKED
 from holdfast.queue.backends.sql.step import Step, with_ids
 from holdfast.queue.rules.admission import FORGET_AFTER
-from holdfast.queue.rules.placement import tenant_lanes
+from holdfast.queue.rules.placement import get_rank, tenant_lanes
 
 AT_ONCE = 1000
 """Messages that are dropped in one transaction, so that others do not wait long."""
@@ -37,12 +38,7 @@ _FOLLOWING = (
     "order by t.name limit {limit}"  # the planner must know it
 )
 _LOCK = f"select t.id from holdfast_queue_tenant t where {_UNUSED} and t.id {{ids}} order by t.id"  # noqa: S608 - constants
-# A new lane is the first to be served, unless others have never been served: it must not overtake others that way.
-_OWN = (
-    "select l.id, l.number, exists (select 1 from holdfast_queue_lane f where f.queue = l.queue and f.rank = l.rank "
-    "and f.filled = 1 and f.turn > 0 and f.turn < l.turn) from holdfast_queue_lane l "
-    "where l.queue = $1 and l.number {ids} order by l.id"
-)
+_OWN = "select l.id, l.number, l.turn from holdfast_queue_lane l where l.queue = $1 and l.number {ids} order by l.id"
 _KEYS = "select distinct k.tenant from holdfast_queue_key k where k.tenant {ids}"
 _FORGET_LANES = "delete from holdfast_queue_lane where id {ids}"
 _FORGET = "delete from holdfast_queue_tenant where id {ids}"
@@ -128,7 +124,9 @@ def forget_tenants(step: Step, after: str) -> tuple[str, bool]:
     owners = {lane: id_ for id_ in found for lane in tenant_lanes(id_)}
     lanes = with_ids(step, _OWN + step.dialect.lock("l"), list(owners), step.queue)
     needed = {id_ for (id_,) in with_ids(step, _KEYS, found)}
-    needed.update(owners[number] for _, number, would_overtake in lanes if would_overtake)
+    if lanes:  # a new lane is served before all that have been served: it must not overtake them that way
+        earliest = earliest_turns(step)
+        needed.update(owners[number] for _, number, turn in lanes if turn > earliest.get(get_rank(number), turn))
     gone = [id_ for id_ in found if id_ not in needed]
     own = [id_ for id_, number, _ in lanes if owners[number] not in needed]
     if own:
