@@ -96,7 +96,9 @@ class RemoteZones:
         try:
             connection.connect()
         except OSError as error:
-            raise EngineUnavailable(f"server {self._display_address} cannot be reached: {error}") from error
+            raise EngineUnavailable(
+                f"server {self._display_address} cannot be reached: check that it runs, and its address ({error})"
+            ) from error
         try:
             connection.request(method, urlsplit(self._address).path + path, body, headers)
             response = connection.getresponse()

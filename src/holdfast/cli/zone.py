@@ -104,7 +104,7 @@ def take_out(
         Parameter(
             name="--for",
             allow_leading_hyphen=True,  # so that -5m gets the error message about durations
-            help="Bring the zone in automatically after 90s, 30m, 2h30m or 1d. Default: out until `zone in`.",
+            help="Bring the zone in automatically after 90s, 30m, 2h30m, 1d or seconds. Default: until `zone in`.",
         ),
     ] = None,
     force: Annotated[bool, Parameter(help="Take the zone out even while another zone is out.")] = False,

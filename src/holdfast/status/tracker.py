@@ -10,6 +10,7 @@ from typing import Self
 from holdfast._background import BackgroundLoop
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import InvalidValue
+from holdfast._names import parse_zone
 from holdfast._types import Zone, ZoneStatus
 from holdfast.status.quorum import QuorumDecision, QuorumRules, SilencePolicy, Vote, count_votes
 from holdfast.status.sources import StatusSource, build_source
@@ -54,7 +55,7 @@ class ZoneTracker:
         if when_silent is SilencePolicy.OWN_ZONE_OUT and zone is None:
             raise InvalidValue("when_silent is own_zone_out: pass `zone` as well, the zone of this host")
         self._clock = clock or SystemClock()
-        zones = () if zone is None else (zone,)
+        zones = () if zone is None else (parse_zone(zone),)
         self._sources = tuple(
             build_source(source, zones=zones) if isinstance(source, str) else source for source in sources
         )

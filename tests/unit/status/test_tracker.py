@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from holdfast import Zone, ZoneState, ZoneStatus
+from holdfast import InvalidValue, Zone, ZoneState, ZoneStatus
 from holdfast.status import PushedSource, SilencePolicy, ZoneTracker
 from holdfast.status.sources import StatusListener
 from holdfast.testing import FakeClock
@@ -155,6 +155,11 @@ def test_silence_can_be_set_to_mean_that_all_zones_are_in() -> None:
     clock.advance(5.0)
     known.decide()
     assert known.zones_out() == frozenset()
+
+
+def test_the_name_of_a_zone_is_refused() -> None:
+    with pytest.raises(InvalidValue, match="us-east-1b"):
+        ZoneTracker(Silent(), zone=Zone("us-east-1b"))
 
 
 def test_silence_can_be_set_to_mean_that_the_own_zone_is_out() -> None:
