@@ -13,6 +13,7 @@ from tests.attack.attacks import (
     Result,
     header_floods,
     idle_connections,
+    invalid_upgrades,
     slow_connections,
     unexpected_requests,
 )
@@ -38,7 +39,7 @@ def main() -> int:
         with HoldfastServer.start(directory / "usual") as server:
             limit = int(server.entry(message="starting")["max_connections"])
             results += [show(slow_connections(server)), show(header_floods(server))]
-            results.append(show(idle_connections(server, limit)))
+            results += [show(invalid_upgrades(server)), show(idle_connections(server, limit))]
         with HoldfastServer.start(directory / "low", settings=f"[server]\nmax_connections = {LOW_LIMIT}\n") as server:
             results.append(show(idle_connections(server, LOW_LIMIT)))
     is_well = not any(result.violations for result in results)

@@ -21,6 +21,7 @@ SLOW_CONNECTIONS = 2000
 FLOODS = 200
 FLOOD_BYTES = 32 * 1024 * 1024
 FLOOD_SECONDS = 60.0
+INVALID_UPGRADES = 2000
 IDLE_CONNECTIONS = 8000
 CLOSE_SLACK = 10.0
 """Seconds after the deadline in which a busy machine has closed all connections."""
@@ -144,6 +145,20 @@ def header_floods(server: HoldfastServer) -> Result:
     result.violations = probe.violations(allowed_megabytes(FLOODS))
     if left or not ends.keys() <= {CLOSED, 431}:
         result.violations.append(f"expected 431 or a closed connection, found {dict(ends)} and {left} still open")
+    return result
+
+
+def invalid_upgrades(server: HoldfastServer) -> Result:
+    """Ask for WebSockets with a body, and send no body: all are refused, and the server can still be stopped."""
+    result = Result(f"{INVALID_UPGRADES} requests for WebSockets with a body")
+    request = b"GET /v1/status/socket HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
+    request += b"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nContent-Length: 5\r\n\r\n"
+    with Probe(server) as probe, connected(server, INVALID_UPGRADES, request) as sockets:
+        ends, seconds = wait_for_ends(sockets, HEAD_SECONDS + CLOSE_SLACK)
+    result.figures = {"ends": dict(ends), "all_closed_after_seconds": seconds, **probe.figures()}
+    result.violations = probe.violations(allowed_megabytes(INVALID_UPGRADES))
+    if ends != {400: INVALID_UPGRADES}:
+        result.violations.append(f"expected {INVALID_UPGRADES} answers of 400, found {dict(ends)}")
     return result
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import httptools
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
 from holdfast._clock import Clock
@@ -57,6 +58,9 @@ class _Refusal:
 _MALFORMED = _Refusal("malformed", http.HTTPStatus.BAD_REQUEST, "the request is not valid HTTP/1.1")
 _DUPLICATE_HOST = _Refusal(
     "malformed", http.HTTPStatus.BAD_REQUEST, "the request has more than one Host header: send exactly one"
+)
+_INVALID_UPGRADE = _Refusal(
+    "malformed", http.HTTPStatus.BAD_REQUEST, "not a valid request for a WebSocket: send a path in ASCII and no body"
 )
 _TOO_LARGE = _Refusal(
     "head_too_large",
@@ -209,6 +213,8 @@ class HttpProtocol(HttpToolsProtocol):
         state = self.server_state
         state.waiting.pop(self, None)
         self._check_head()
+        if self.parser.should_upgrade() and self._should_upgrade():
+            self._check_upgrade()
         if len(self.pipeline) >= MAX_PIPELINED_REQUESTS:
             self._stop_parsing(_PIPELINED)
         if state.busy_count > state.max_busy and not self._is_polled():
@@ -253,6 +259,12 @@ class HttpProtocol(HttpToolsProtocol):
         if hosts > 1:
             self._stop_parsing(_DUPLICATE_HOST)
 
+    def _check_upgrade(self) -> None:
+        """Refuse a request for a WebSocket that the WebSocket library would refuse without an answer."""
+        has_body = any(name in (b"content-length", b"transfer-encoding") for name, _ in self.headers)
+        if has_body or not self.url.isascii():
+            self._stop_parsing(_INVALID_UPGRADE)
+
     def _stop_parsing(self, refusal: _Refusal) -> None:
         """End a callback of the parser, which then raises HttpParserError."""
         self._refusal = refusal
@@ -282,6 +294,33 @@ class HttpProtocol(HttpToolsProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
+
+
+class WebSocketProtocol(WebSocketsSansIOProtocol):
+    """The connection of one client that has asked for a WebSocket."""
+
+    def __init__(
+        self,
+        config: Config,
+        server_state: Connections,
+        app_state: dict[str, Any],
+        _loop: asyncio.AbstractEventLoop | None = None,
+    ) -> None:
+        super().__init__(config, server_state, app_state, _loop)
+        self.server_state = server_state
+
+    def data_received(self, data: bytes) -> None:
+        """Pass data on. Close the connection if it fails, or if the first data is not a complete, valid request."""
+        try:
+            super().data_received(data)
+        except Exception:
+            logger.debug("WebSocket failed", exc_info=True)
+            is_valid = False
+        else:
+            is_valid = self.handshake_initiated
+        if not is_valid:
+            self.server_state.report(_INVALID_UPGRADE, self.client)
+            self.transport.abort()
 
 
 def _encode_response(refusal: _Refusal, default_headers: list[tuple[bytes, bytes]]) -> bytes:

@@ -38,7 +38,7 @@ from holdfast.server.access import log_access
 from holdfast.server.app import create_app
 from holdfast.server.credentials import SUBSYSTEM, CredentialStore
 from holdfast.server.metrics import ServerMetrics
-from holdfast.server.protocol import Connections, HttpProtocol
+from holdfast.server.protocol import Connections, HttpProtocol, WebSocketProtocol
 from holdfast.server.push import EventHub
 from holdfast.server.queues import Queues
 from holdfast.server.state import Services
@@ -141,7 +141,7 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,  # any process on this machine could claim to be another client
-                ws="websockets-sansio",
+                ws=WebSocketProtocol,
                 ws_max_size=_MAX_WEBSOCKET_BYTES,
                 ws_per_message_deflate=False,  # would compress each event again for every listener
                 backlog=BACKLOG,

@@ -8,6 +8,7 @@ import json
 import logging
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -23,6 +24,7 @@ from holdfast.server.protocol import (
     MAX_PIPELINED_REQUESTS,
     Connections,
     HttpProtocol,
+    WebSocketProtocol,
 )
 from holdfast.testing import FakeClock
 from tests.table import every_row
@@ -144,7 +146,7 @@ class Server:
         self.refused: list[RefusedConnection] = []
         self.connections = Connections(MAX_CONNECTIONS, self.refused.append, self.clock)
         self.config = uvicorn.Config(
-            self.app, http=HttpProtocol, ws="websockets-sansio", lifespan="off", log_config=None, access_log=False
+            self.app, http=HttpProtocol, ws=WebSocketProtocol, lifespan="off", log_config=None, access_log=False
         )
         self.config.load()
         self.protocols: list[Recorded] = []
@@ -273,6 +275,43 @@ def test_a_request_with_two_hosts_is_answered_400(more: bytes) -> None:
         client = await server.connect()
         client.send(START + more + b"host: evil.test\r\n\r\n")
         assert await client.refusal() == 400
+
+    assert run(ask).reasons == ["malformed"]
+
+
+INVALID_UPGRADES = {
+    "a body with a length": START + UPGRADE + b"Content-Length: 5\r\n\r\n",
+    "a body in chunks": START + UPGRADE + b"Transfer-Encoding: chunked\r\n\r\n",
+    "a path that is not ASCII": START.replace(b"/health", b"/\xc3\xa4") + UPGRADE + b"\r\n",
+}
+
+
+def test_a_websocket_that_cannot_be_opened_is_answered_400() -> None:
+    def check(row: tuple[str, bytes]) -> None:
+        async def ask(server: Server) -> None:
+            client = await server.connect(row[1])
+            assert await client.refusal() == 400
+            await until(lambda: not server.connections.connections)
+
+        assert run(ask).reasons == ["malformed"]
+
+    every_row(INVALID_UPGRADES.items(), check, lambda row: row[0])
+
+
+@pytest.mark.parametrize("data", [b"nonsense\r\n\r\n", INVALID_UPGRADES["a path that is not ASCII"], START])
+def test_a_websocket_whose_first_data_is_no_complete_request_is_closed(data: bytes) -> None:
+    async def ask(server: Server) -> None:
+        listener = await asyncio.get_running_loop().create_server(
+            lambda: WebSocketProtocol(server.config, server.connections, {}), "127.0.0.1", 0
+        )
+        async with listener:
+            reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname())
+            writer.write(data)
+            with suppress(ConnectionError):
+                assert await reader.read() == b""
+            with suppress(ConnectionError):
+                writer.close()
+                await writer.wait_closed()
 
     assert run(ask).reasons == ["malformed"]
 
