@@ -322,6 +322,14 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.server_state.report(_INVALID_UPGRADE, self.client)
             self.transport.abort()
 
+    def shutdown(self) -> None:
+        """Close the connection in any state: an error would keep the server from stopping."""
+        try:
+            super().shutdown()
+        except Exception:
+            logger.exception("a WebSocket could not be shut down, and was cut off")
+            self.transport.abort()
+
 
 def _encode_response(refusal: _Refusal, default_headers: list[tuple[bytes, bytes]]) -> bytes:
     status = refusal.status

@@ -563,6 +563,12 @@ class TestStopping:
             half_head.sendall(b"GET /heal")
             half_body = opened.enter_context(closing(server.connect()))
             half_body.sendall(request(server, "POST", "/v1/credentials", "Content-Length: 100") + b'{"ro')
+            odd = opened.enter_context(closing(server.connect()))
+            odd.sendall(
+                request(server, "GET", "/v1/events", "Connection: Upgrade", "Upgrade: websocket", "Content-Length: 5")
+            )
+            with server.client() as client:  # answered after the odd request was read
+                assert client.get("/health").status_code == 200
             assert server.signal(number) <= STOP_WITHIN + SLOW_MACHINE
             assert server.process.returncode == 0
             for stream in streams:

@@ -7,8 +7,8 @@ import asyncio
 import json
 import logging
 import time
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -298,22 +298,45 @@ def test_a_websocket_that_cannot_be_opened_is_answered_400() -> None:
     every_row(INVALID_UPGRADES.items(), check, lambda row: row[0])
 
 
+@asynccontextmanager
+async def bare_socket(server: Server) -> AsyncIterator[tuple[WebSocketProtocol, Client]]:
+    """Connect to a server that expects a request for a WebSocket; the server must close the connection."""
+    protocols: list[WebSocketProtocol] = []
+
+    def accept() -> WebSocketProtocol:
+        protocols.append(WebSocketProtocol(server.config, server.connections, {}))
+        return protocols[-1]
+
+    async with await asyncio.get_running_loop().create_server(accept, "127.0.0.1", 0) as listener:
+        streams = await asyncio.open_connection(*listener.sockets[0].getsockname())
+        client = Client(server.accept(), *streams)
+        server.clients.append(client)
+        await until(lambda: bool(server.connections.connections))
+        yield protocols[0], client
+        assert await client.read() == b""
+
+
 @pytest.mark.parametrize("data", [b"nonsense\r\n\r\n", INVALID_UPGRADES["a path that is not ASCII"], START])
 def test_a_websocket_whose_first_data_is_no_complete_request_is_closed(data: bytes) -> None:
     async def ask(server: Server) -> None:
-        listener = await asyncio.get_running_loop().create_server(
-            lambda: WebSocketProtocol(server.config, server.connections, {}), "127.0.0.1", 0
-        )
-        async with listener:
-            reader, writer = await asyncio.open_connection(*listener.sockets[0].getsockname())
-            writer.write(data)
-            with suppress(ConnectionError):
-                assert await reader.read() == b""
-            with suppress(ConnectionError):
-                writer.close()
-                await writer.wait_closed()
+        async with bare_socket(server) as (_, client):
+            client.send(data)
 
     assert run(ask).reasons == ["malformed"]
+
+
+def test_a_websocket_that_cannot_be_shut_down_does_not_keep_the_server_from_stopping(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async def stop(server: Server) -> None:
+        async with bare_socket(server) as (protocol, _):
+            protocol.conn.receive_data(b"nonsense\r\n\r\n")  # after which the library can answer nothing
+            protocol.shutdown()
+
+    run(stop)
+    assert [record.message for record in caplog.records if record.name == "holdfast.server"] == [
+        "a WebSocket could not be shut down, and was cut off"
+    ]
 
 
 def test_what_is_no_http_is_answered_400() -> None:
