@@ -5,8 +5,10 @@ import re
 from holdfast._errors import InvalidValue
 from holdfast._types import Zone
 
-ZONE_PATTERN = r"^[A-Za-z0-9][A-Za-z0-9-]{0,63}$"
-WORKLOAD_PATTERN = r"^[A-Za-z0-9._-]{1,128}$"
+MAX_ZONE_CHARACTERS = 64
+MAX_WORKLOAD_CHARACTERS = 128
+ZONE_PATTERN = rf"^[A-Za-z0-9][A-Za-z0-9-]{{0,{MAX_ZONE_CHARACTERS - 1}}}$"
+WORKLOAD_PATTERN = rf"^[A-Za-z0-9._-]{{1,{MAX_WORKLOAD_CHARACTERS}}}$"
 """Patterns as text, because settings and the OpenAPI description use them too."""
 CONTROL_CHARACTERS = r"\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
 """For a character class: refused in text that people write, because a terminal would execute them, or show the text in

@@ -35,6 +35,8 @@ from holdfast.server.credentials import mask_tokens
 logger = logging.getLogger("holdfast.server")
 
 CONTENT_TYPE = "application/problem+json"
+_MAX_INSTANCE_CHARACTERS = 512
+"""More than the path of any route has; a client must not get back all that it sends."""
 
 
 class Problem(Struct, frozen=True, kw_only=True):
@@ -157,7 +159,7 @@ def _problem(
         status=int(status),
         detail=detail,
         # Not from request.url, which raises if the Host header is malformed.
-        instance=mask_tokens(request.scope["path"]),
+        instance=mask_tokens(request.scope["path"])[:_MAX_INSTANCE_CHARACTERS],
         trace_id=get_trace_id(request.scope),
         errors=errors,
         retry_after=retry_after,

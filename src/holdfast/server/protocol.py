@@ -1,4 +1,4 @@
-"""Limit what a client may send, and how long it may take, before its request is complete; and limit connections.
+"""Limit what a client may send, and how long it may take, before its request is complete.
 
 uvicorn itself has no such limits. All of them apply before a credential is checked.
 """
@@ -8,20 +8,15 @@ import http
 import json
 import logging
 from asyncio import TimerHandle
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import httptools
 from uvicorn.config import Config
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
-from uvicorn.server import ServerState
 
-from holdfast._clock import Clock
-from holdfast._log_limiter import LogLimiter
 from holdfast.server.access import is_polled
-from holdfast.server.metrics import RefusedConnection
+from holdfast.server.connections import TOO_MANY, Connection, Connections, Refusal
 from holdfast.server.problems import CONTENT_TYPE
 
 logger = logging.getLogger("holdfast.server")
@@ -32,121 +27,33 @@ MAX_LINE_BYTES = 8000
 """Maximum size of a path or a header: less than the 8192 bytes that the WebSocket library accepts."""
 MAX_HEADERS = 100
 """Maximum number of headers of a request: as Apache by default."""
-MAX_PIPELINED_REQUESTS = 16
-"""Maximum number of requests that one connection may send before the first is answered; few clients send two."""
 HEAD_SECONDS = 10.0
 """Time for a request line with its headers. Also closes connections that browsers open and do not use."""
 BODY_SECONDS = 30.0
 """Time for a body: 1 MiB at 35 KB/s."""
-CONNECTIONS_PER_RESERVED = 20
-"""One connection of this many is kept for requests that balancers, hosts and scrapers repeat."""
-_LOG_SECONDS = 10.0
-"""Between two log records about the same kind of refusal."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Refusal:
-    """A reason to close a connection, and the answer to a request that has none yet."""
-
-    reason: str
-    """The label of the metric."""
-    status: http.HTTPStatus
-    detail: str
-    level: int = logging.INFO
-
-
-_MALFORMED = _Refusal("malformed", http.HTTPStatus.BAD_REQUEST, "the request is not valid HTTP/1.1")
-_DUPLICATE_HOST = _Refusal(
-    "malformed", http.HTTPStatus.BAD_REQUEST, "the request has more than one Host header: send exactly one"
+MAX_PIPELINED_REQUESTS = 16
+"""Maximum number of requests that one connection may send before the first is answered; few clients send two."""
+_MALFORMED = Refusal("malformed", "the request is not valid HTTP/1.1", http.HTTPStatus.BAD_REQUEST)
+_DUPLICATE_HOST = Refusal(
+    "malformed", "the request has more than one Host header: send exactly one", http.HTTPStatus.BAD_REQUEST
 )
-_INVALID_UPGRADE = _Refusal(
-    "malformed", http.HTTPStatus.BAD_REQUEST, "not a valid request for a WebSocket: send a path in ASCII and no body"
+_INVALID_UPGRADE = Refusal(
+    "malformed", "not a valid request for a WebSocket: send a path in ASCII and no body", http.HTTPStatus.BAD_REQUEST
 )
-_TOO_LARGE = _Refusal(
+_TOO_LARGE = Refusal(
     "head_too_large",
-    http.HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
     f"the request line and the headers are too large: send at most {MAX_HEADERS} headers, "
     f"{MAX_LINE_BYTES} bytes in each, and {MAX_HEAD_BYTES} bytes in all",
+    http.HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
 )
-_PIPELINED = _Refusal(
-    "pipelined", http.HTTPStatus.TOO_MANY_REQUESTS, "too many requests on one connection: wait for the answers"
+_PIPELINED = Refusal("pipelined", "too many requests on one connection: wait for the answers")
+_SLOW_HEAD = Refusal(
+    "head_timeout", "the request line and the headers did not arrive in time", http.HTTPStatus.REQUEST_TIMEOUT
 )
-_SLOW_HEAD = _Refusal(
-    "head_timeout", http.HTTPStatus.REQUEST_TIMEOUT, "the request line and the headers did not arrive in time"
-)
-_SLOW_BODY = _Refusal("body_timeout", http.HTTPStatus.REQUEST_TIMEOUT, "the body did not arrive in time")
-_TOO_MANY = _Refusal(
-    "connection_limit",
-    http.HTTPStatus.SERVICE_UNAVAILABLE,
-    "too many connections (server.max_connections): only health, metrics and statuses are answered",
-    logging.WARNING,
-)
+_SLOW_BODY = Refusal("body_timeout", "the body did not arrive in time", http.HTTPStatus.REQUEST_TIMEOUT)
 
 
-class Connections(ServerState):
-    """The open connections of a server, and their limits. Not thread-safe: belongs to one event loop."""
-
-    def __init__(
-        self,
-        max_connections: int,
-        on_refused: Callable[[RefusedConnection], None],
-        clock: Clock,
-        *,
-        head_seconds: float = HEAD_SECONDS,
-        body_seconds: float = BODY_SECONDS,
-    ) -> None:
-        super().__init__()
-        self.max_connections = max_connections
-        self.max_busy = max_connections - max(1, max_connections // CONNECTIONS_PER_RESERVED)
-        """Connections that may have a request in progress, without those kept for health, metrics and statuses."""
-        self.head_seconds = head_seconds
-        self.body_seconds = body_seconds
-        self.waiting: dict[HttpProtocol, None] = {}
-        """Connections without a request in progress; the one that has waited longest is first."""
-        self._on_refused = on_refused
-        self._clock = clock
-        self._log_limiter = LogLimiter(1, _LOG_SECONDS)
-
-    @property
-    def open_count(self) -> int:
-        return len(self.connections)
-
-    @property
-    def busy_count(self) -> int:
-        return len(self.connections) - len(self.waiting)
-
-    def make_room(self) -> None:
-        """Close the connection that has waited longest for a request if there are too many connections."""
-        if len(self.connections) > self.max_connections and self.waiting:
-            protocol = next(iter(self.waiting))
-            self.remove(protocol)
-            self.report(_TOO_MANY, protocol.client)
-            protocol.transport.abort()
-
-    def remove(self, protocol: "HttpProtocol") -> None:
-        """Forget a connection. May be repeated."""
-        self.connections.discard(protocol)
-        self.waiting.pop(protocol, None)
-
-    def report(self, refusal: _Refusal, client: tuple[str, int] | None) -> None:
-        """Count a refused connection, and log it unless one of its kind was logged just now."""
-        self._on_refused(RefusedConnection(refusal.reason))
-        suppressed = self._log_limiter.admit(refusal.reason, self._clock.monotonic())
-        if suppressed is not None:
-            logger.log(
-                refusal.level,
-                "connection closed: %s",
-                refusal.detail,
-                extra={
-                    "reason": refusal.reason,
-                    "client.address": client[0] if client else None,
-                    "connections": self.open_count,
-                    "suppressed": suppressed,
-                },
-            )
-
-
-class HttpProtocol(HttpToolsProtocol):
+class HttpProtocol(Connection, HttpToolsProtocol):
     """The connection of one client."""
 
     server_state: Connections
@@ -160,7 +67,7 @@ class HttpProtocol(HttpToolsProtocol):
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
         self._deadline: TimerHandle | None = None
-        self._refusal: _Refusal | None = None
+        self._refusal: Refusal | None = None
         self._is_in_head = True  # until all headers are received, and again after the body
         self._unparsed_bytes = 0  # received since the last head, part of a body, or end of a request
         self._trailer_count = 0
@@ -172,7 +79,7 @@ class HttpProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
         self.server_state.waiting[self] = None
-        self._set_deadline(self.server_state.head_seconds, _SLOW_HEAD)
+        self._set_deadline(HEAD_SECONDS, _SLOW_HEAD)
         self.server_state.make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -197,9 +104,9 @@ class HttpProtocol(HttpToolsProtocol):
         if self._unparsed_bytes > MAX_HEAD_BYTES:
             self._refuse(_TOO_LARGE)
         elif self._deadline is None and not self._is_in_head:
-            self._set_deadline(self.server_state.body_seconds, _SLOW_BODY)
+            self._set_deadline(BODY_SECONDS, _SLOW_BODY)
         elif self._deadline is None and not self._is_busy and self._unparsed_bytes:
-            self._set_deadline(self.server_state.head_seconds, _SLOW_HEAD)
+            self._set_deadline(HEAD_SECONDS, _SLOW_HEAD)
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._is_in_head:
@@ -218,7 +125,7 @@ class HttpProtocol(HttpToolsProtocol):
         if len(self.pipeline) >= MAX_PIPELINED_REQUESTS:
             self._stop_parsing(_PIPELINED)
         if state.busy_count > state.max_busy and not self._is_polled():
-            self._stop_parsing(_TOO_MANY)
+            self._stop_parsing(TOO_MANY)
         self._is_in_head = False
         self._unparsed_bytes = self._trailer_count = 0
         self._clear_deadline()
@@ -265,20 +172,20 @@ class HttpProtocol(HttpToolsProtocol):
         if has_body or not self.url.isascii():
             self._stop_parsing(_INVALID_UPGRADE)
 
-    def _stop_parsing(self, refusal: _Refusal) -> None:
+    def _stop_parsing(self, refusal: Refusal) -> None:
         """End a callback of the parser, which then raises HttpParserError."""
         self._refusal = refusal
         raise ValueError(refusal.detail)
 
-    def _refuse(self, refusal: _Refusal) -> None:
+    def _refuse(self, refusal: Refusal) -> None:
         """Close the connection, with an answer to the incomplete request if no other answer is in progress."""
         self.server_state.report(refusal, self.client)
         if self._is_in_head:
             can_answer = self._unparsed_bytes > 0 and not self._is_busy
         else:
             can_answer = not self.cycle.response_started and not self.pipeline
-        if can_answer:
-            self.transport.write(_encode_response(refusal, self.server_state.default_headers))
+        if can_answer and refusal.status is not None:
+            self.transport.write(_encode_response(refusal.status, refusal.detail, self.server_state.default_headers))
         if self._is_busy:
             self.cycle.disconnected = True  # the route must not answer, too
             self.cycle.message_event.set()
@@ -287,7 +194,7 @@ class HttpProtocol(HttpToolsProtocol):
         else:
             self.transport.abort()  # it would not be closed before the client has read all of an earlier answer
 
-    def _set_deadline(self, seconds: float, refusal: _Refusal) -> None:
+    def _set_deadline(self, seconds: float, refusal: Refusal) -> None:
         self._deadline = self.loop.call_later(seconds, self._refuse, refusal)
 
     def _clear_deadline(self) -> None:
@@ -296,7 +203,7 @@ class HttpProtocol(HttpToolsProtocol):
             self._deadline = None
 
 
-class WebSocketProtocol(WebSocketsSansIOProtocol):
+class WebSocketProtocol(Connection, WebSocketsSansIOProtocol):
     """The connection of one client that has asked for a WebSocket."""
 
     def __init__(
@@ -319,8 +226,7 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         else:
             is_valid = self.handshake_initiated
         if not is_valid:
-            self.server_state.report(_INVALID_UPGRADE, self.client)
-            self.transport.abort()
+            self.abort(_INVALID_UPGRADE)
 
     def shutdown(self) -> None:
         """Close the connection in any state: an error would keep the server from stopping."""
@@ -331,9 +237,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
             self.transport.abort()
 
 
-def _encode_response(refusal: _Refusal, default_headers: list[tuple[bytes, bytes]]) -> bytes:
-    status = refusal.status
-    problem = {"type": "about:blank", "title": status.phrase, "status": status.value, "detail": refusal.detail}
+def _encode_response(status: http.HTTPStatus, detail: str, default_headers: list[tuple[bytes, bytes]]) -> bytes:
+    problem = {"type": "about:blank", "title": status.phrase, "status": status.value, "detail": detail}
     body = json.dumps(problem, separators=(",", ":")).encode()
     headers = [
         *default_headers,

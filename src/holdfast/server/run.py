@@ -36,9 +36,10 @@ from holdfast.queue.backend import Backend
 from holdfast.server import status_log
 from holdfast.server.access import log_access
 from holdfast.server.app import create_app
+from holdfast.server.connections import Connections
 from holdfast.server.credentials import SUBSYSTEM, CredentialStore
 from holdfast.server.metrics import ServerMetrics
-from holdfast.server.protocol import Connections, HttpProtocol, WebSocketProtocol
+from holdfast.server.protocol import HttpProtocol, WebSocketProtocol
 from holdfast.server.push import EventHub
 from holdfast.server.queues import Queues
 from holdfast.server.state import Services

@@ -15,8 +15,8 @@ from holdfast.metrics import LogExporter, PrometheusExporter
 from holdfast.queue import Limits, OutgoingMessage
 from holdfast.queue.backend import LeaseRequest, QueueChange, QueueSnapshot
 from holdfast.queue.backends.memory import MemoryBackend
+from holdfast.server.connections import Connections
 from holdfast.server.metrics import AnsweredRequest, ReceivedLines, RefusedConnection, ServerMetrics
-from holdfast.server.protocol import Connections
 from holdfast.server.queues import SWEEP_EVERY, QueueMonitor, Queues
 from holdfast.server.routes.metrics import CACHE_SECONDS, ScrapeCache
 from holdfast.testing import FakeClock

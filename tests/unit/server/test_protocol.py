@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import uvicorn
 
+from holdfast.server.connections import WRITE_SECONDS, Connections
 from holdfast.server.metrics import RefusedConnection
 from holdfast.server.protocol import (
     BODY_SECONDS,
@@ -22,7 +23,6 @@ from holdfast.server.protocol import (
     MAX_HEADERS,
     MAX_LINE_BYTES,
     MAX_PIPELINED_REQUESTS,
-    Connections,
     HttpProtocol,
     WebSocketProtocol,
 )
@@ -37,6 +37,8 @@ UPGRADE = (
     b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n"
     b"Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
 )
+LARGE = b"x" * (32 << 20)
+"""More than the buffers of loopback take while the client does not read."""
 MAX_CONNECTIONS = 20
 RESERVED = 1
 
@@ -71,13 +73,17 @@ class App:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] == "websocket":
             await send({"type": "websocket.accept"})
+            if scope["path"] == "/large":
+                await send({"type": "websocket.send", "bytes": LARGE})
             await self.end.wait()
             return
         if scope["path"] == "/body":
             self.bodies.append(await self.read(receive))
             self.trailers.append([name for name, _ in scope["headers"]])
-        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", b"4")]})
-        await send({"type": "http.response.body", "body": b"he", "more_body": True})
+        first = LARGE if scope["path"] == "/large" else b"he"
+        length = b"%d" % (len(first) + 2)
+        await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
+        await send({"type": "http.response.body", "body": first, "more_body": True})
         if scope["path"] == "/stream":
             await self.end.wait()
         await send({"type": "http.response.body", "body": b"re"})
@@ -415,6 +421,22 @@ class TestDeadlines:
             assert await client.answer() == (200, b"here")
 
         assert run(ask).app.bodies == [b"abcd"]
+
+    @pytest.mark.parametrize("more", [b"", UPGRADE])
+    def test_a_client_must_read_in_time(self, more: bytes) -> None:
+        async def attack(server: Server) -> None:
+            request = START.replace(b"/health", b"/large") + more + b"\r\n"
+            late, in_time = await server.connect(request), await server.connect(request)
+            for client in (late, in_time):
+                await client.reader.readuntil(b"\r\n\r\n")
+            await in_time.reader.readexactly(len(LARGE))
+            server.skip(WRITE_SECONDS - 1)
+            await asyncio.sleep(0)
+            assert not server.refused
+            server.skip(1)
+            assert len(await late.read()) < len(LARGE)
+
+        assert run(attack).reasons == ["write_timeout"]
 
     def test_streams_and_sockets_have_no_deadline(self) -> None:
         async def listen(server: Server) -> None:

@@ -15,7 +15,14 @@ from litestar.types import Receive, Scope, Send
 from msgspec import Meta, Struct
 
 from holdfast._errors import Conflict, EngineUnavailable
-from holdfast._names import WORKLOAD_PATTERN, ZONE_PATTERN, check_workload_name, parse_zone
+from holdfast._names import (
+    MAX_WORKLOAD_CHARACTERS,
+    MAX_ZONE_CHARACTERS,
+    WORKLOAD_PATTERN,
+    ZONE_PATTERN,
+    check_workload_name,
+    parse_zone,
+)
 from holdfast._types import Zone, ZoneState, ZoneStatus
 from holdfast.config.settings import require_known
 from holdfast.server.auth import build_guard_options, build_route_options
@@ -80,6 +87,10 @@ def _respond_state(request: Request[Any, Any, Any]) -> Response[Any]:
     services: Services = request.app.state.services
     cache, asked = services.status_cache, request.scope["path_params"]
     zone, workload = asked["zone"], asked.get("workload")
+    if len(zone) > MAX_ZONE_CHARACTERS:
+        parse_zone(zone)  # raises; any shorter name is answered
+    if workload is not None and len(workload) > MAX_WORKLOAD_CHARACTERS:
+        check_workload_name(workload)
     status = cache.find_out_status(zone, workload)
     headers = {"cache-control": "no-cache"}
     if (age := cache.age) is not None:
