@@ -11,8 +11,9 @@ from asyncio import TimerHandle
 from typing import Any
 
 import httptools
+from uvicorn._types import ASGI3Application
 from uvicorn.config import Config
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from holdfast.server.access import is_polled
@@ -66,6 +67,8 @@ class HttpProtocol(Connection, HttpToolsProtocol):
         _loop: asyncio.AbstractEventLoop | None = None,
     ) -> None:
         super().__init__(config, server_state, app_state, _loop)
+        self._running: RequestResponseCycle | None = None
+        """The request in progress, or the last one; `self.cycle` is the last one received, which may wait for it."""
         self._deadline: TimerHandle | None = None
         self._refusal: Refusal | None = None
         self._is_in_head = True  # until all headers are received, and again after the body
@@ -74,7 +77,7 @@ class HttpProtocol(Connection, HttpToolsProtocol):
 
     @property
     def _is_busy(self) -> bool:
-        return bool(self.cycle) and not self.cycle.response_complete  # there is no cycle before the first request
+        return self._running is not None and not self._running.response_complete
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
@@ -85,6 +88,7 @@ class HttpProtocol(Connection, HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._clear_deadline()
         self.server_state.remove(self)
+        self._disconnect_route()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -126,10 +130,15 @@ class HttpProtocol(Connection, HttpToolsProtocol):
             self._stop_parsing(_PIPELINED)
         if state.busy_count > state.max_busy and not self._is_polled():
             self._stop_parsing(TOO_MANY)
+        super().on_headers_complete()  # raises if it cannot parse the URL
+        self.flow.resume_reading()  # uvicorn pauses behind an unfinished request, and would not notice a disconnect
         self._is_in_head = False
         self._unparsed_bytes = self._trailer_count = 0
         self._clear_deadline()
-        super().on_headers_complete()
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
     def on_body(self, body: bytes) -> None:
         self._unparsed_bytes = 0
@@ -167,7 +176,9 @@ class HttpProtocol(Connection, HttpToolsProtocol):
             self._stop_parsing(_DUPLICATE_HOST)
 
     def _check_upgrade(self) -> None:
-        """Refuse a request for a WebSocket that the WebSocket library would refuse without an answer."""
+        """Refuse a request for a WebSocket behind another request, or that the library would not answer."""
+        if self._is_busy or self.flow.write_paused:
+            self._stop_parsing(_PIPELINED)
         has_body = any(name in (b"content-length", b"transfer-encoding") for name, _ in self.headers)
         if has_body or not self.url.isascii():
             self._stop_parsing(_INVALID_UPGRADE)
@@ -183,16 +194,21 @@ class HttpProtocol(Connection, HttpToolsProtocol):
         if self._is_in_head:
             can_answer = self._unparsed_bytes > 0 and not self._is_busy
         else:
-            can_answer = not self.cycle.response_started and not self.pipeline
+            can_answer = self.cycle is self._running and not self.cycle.response_started
         if can_answer and refusal.status is not None:
             self.transport.write(_encode_response(refusal.status, refusal.detail, self.server_state.default_headers))
-        if self._is_busy:
-            self.cycle.disconnected = True  # the route must not answer, too
-            self.cycle.message_event.set()
         if can_answer or not self._is_busy:
             self.transport.close()
         else:
             self.transport.abort()  # it would not be closed before the client has read all of an earlier answer
+        self._disconnect_route()  # which must not answer, too
+        if self in self.connections:
+            self.server_state.waiting[self] = None
+
+    def _disconnect_route(self) -> None:
+        if self._running is not None and not self._running.response_complete:
+            self._running.disconnected = True
+            self._running.message_event.set()
 
     def _set_deadline(self, seconds: float, refusal: Refusal) -> None:
         self._deadline = self.loop.call_later(seconds, self._refuse, refusal)

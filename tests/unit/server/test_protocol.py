@@ -80,13 +80,21 @@ class App:
         if scope["path"] == "/body":
             self.bodies.append(await self.read(receive))
             self.trailers.append([name for name, _ in scope["headers"]])
-        first = LARGE if scope["path"] == "/large" else b"he"
-        length = b"%d" % (len(first) + 2)
+        first, last = {"/large": (LARGE, b"re"), "/whole": (b"", LARGE)}.get(scope["path"], (b"he", b"re"))
+        length = b"%d" % len(first + last)
         await send({"type": "http.response.start", "status": 200, "headers": [(b"content-length", length)]})
         await send({"type": "http.response.body", "body": first, "more_body": True})
         if scope["path"] == "/stream":
-            await self.end.wait()
-        await send({"type": "http.response.body", "body": b"re"})
+            ends = {asyncio.ensure_future(self.end.wait()), asyncio.ensure_future(self.read_all(receive))}
+            await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+            for end in ends:
+                end.cancel()
+        await send({"type": "http.response.body", "body": last})
+
+    async def read_all(self, receive: Any) -> None:
+        """Return when the client has disconnected."""
+        while (await receive())["type"] != "http.disconnect":
+            pass
 
     async def read(self, receive: Any) -> bytes | None:
         body = b""
@@ -362,8 +370,67 @@ def test_a_connection_that_pipelines_too_many_requests_is_closed() -> None:
             assert await client.answer() == (200, b"here")
         client.send(STREAM + (START + b"\r\n") * 10_000)
         await client.read()
+        await until(lambda: not server.connections.tasks)
 
     assert run(ask).reasons == ["pipelined"]
+
+
+@pytest.mark.parametrize("is_at_once", [False, True])
+def test_a_stream_with_requests_behind_it_ends_with_its_connection(is_at_once: bool) -> None:
+    async def ask(server: Server) -> None:
+        if is_at_once:
+            client = await server.connect(STREAM + (START + b"\r\n") * 2)
+            await client.reader.readuntil(b"\r\n\r\nhe")
+        else:
+            client = await server.stream()
+            await client.deliver((START + b"\r\n") * 2)
+        client.writer.transport.abort()
+        await until(lambda: not server.connections.tasks and not server.connections.connections)
+
+    assert run(ask).reasons == []
+
+
+@pytest.mark.parametrize("first", [STREAM, START + b"\r\n", START.replace(b"/health", b"/large") + b"\r\n"])
+def test_a_websocket_behind_an_unfinished_request_is_refused(first: bytes) -> None:
+    async def ask(server: Server) -> None:
+        client = await server.connect(first + START + UPGRADE + b"\r\n")
+        assert b"101 Switching" not in await client.read()
+        await until(lambda: not server.connections.tasks and not server.connections.connections)
+
+    assert run(ask).reasons == ["pipelined"]
+
+
+def test_a_websocket_behind_an_answer_that_is_not_read_is_refused() -> None:
+    async def ask(server: Server) -> None:
+        client = await server.connect(START.replace(b"/health", b"/whole") + b"\r\n")
+        await until(lambda: client.protocol.flow.write_paused)
+        await client.deliver(START + UPGRADE + b"\r\n")
+        assert b"101 Switching" not in await client.read()
+
+    assert run(ask).reasons == ["pipelined"]
+
+
+@pytest.mark.parametrize("target", [b"http://x", b"http://x?y"])
+def test_an_address_without_a_path_is_answered_400(target: bytes) -> None:
+    async def ask(server: Server) -> None:
+        client = await server.connect(START.replace(b"/health", target) + b"\r\n")
+        assert await client.refusal() == 400
+
+    assert run(ask).reasons == ["malformed"]
+
+
+def test_a_connection_that_was_refused_makes_room() -> None:
+    async def attack(server: Server) -> None:
+        server.connections.max_connections = 1
+        refused = await server.connect(START.replace(b"/health", b"/whole") + b"\r\n")
+        await until(lambda: refused.protocol.flow.write_paused)
+        await refused.deliver(START + b"host: evil.test\r\n\r\n")
+        another = await server.connect()
+        assert len(await refused.read()) < len(LARGE), "not kept open until the client has read"
+        another.send(START + b"\r\n")
+        assert await another.answer() == (200, b"here")
+
+    assert run(attack).reasons == ["malformed", "connection_limit"]
 
 
 class TestDeadlines:
