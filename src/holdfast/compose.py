@@ -42,8 +42,11 @@ def open_database(settings: Settings, subsystem: str) -> Database:
     if path is not None:
         from holdfast.engines.sqlite import SqliteDatabase
 
-        _require_no_loss(path, ensure_data_directory(settings))
-        return SqliteDatabase(path, timeout=settings.database.timeout)
+        _require_server_store(path, ensure_data_directory(settings))
+        marker = path.with_name(f"{path.name}-created")
+        if not path.exists():
+            marker.unlink(missing_ok=True)  # the store was removed on purpose: a lost log leaves the file
+        return SqliteDatabase(path, timeout=settings.database.timeout, marker=marker)
     from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
 
     return PostgresDatabase(
@@ -59,25 +62,18 @@ _MAX_EMPTY_BYTES = 4096
 """Size of a SQLite file without tables: one page."""
 
 
-def _require_no_loss(path: Path, folder: Path) -> None:
-    """Raise DatabaseCorrupt if a store has lost its data, as other files show: it would look like a new one.
+def _require_server_store(path: Path, folder: Path) -> None:
+    """Raise DatabaseCorrupt if the server's own store is lost, because the store of verdicts exists.
 
-    The server creates its own store before that of the verdicts. Any other store may be new, unless its file exists.
+    The server creates the store of verdicts after its own.
     """
-    if not _is_empty(path):
-        return
-    if path.stem == "server":
-        witnesses, discarded = [folder / f"watch{SQLITE_SUFFIX}"], f"watch{SQLITE_SUFFIX}, which has the verdicts"
-    elif _get_size(path):
-        witnesses, discarded = [other for other in folder.glob(f"*{SQLITE_SUFFIX}") if other != path], path.name
-    else:
-        return
-    for witness in witnesses:
-        if not _is_empty(witness):
-            raise DatabaseCorrupt(
-                f"{path} has no data, although {witness.name} shows that this directory was in use: the file or its "
-                f"log was removed. Restore {path.name} from a backup. To begin without its data, remove {discarded}"
-            )
+    witness = folder / f"watch{SQLITE_SUFFIX}"
+    if path.stem == "server" and _is_empty(path) and not _is_empty(witness):
+        raise DatabaseCorrupt(
+            f"{path} has no data, although {witness.name} shows that this directory was in use: the file or its log "
+            f"was removed. Restore {path.name} from a backup. To begin without its data, remove {witness.name}, which "
+            "has the verdicts"
+        )
 
 
 def _is_empty(path: Path) -> bool:

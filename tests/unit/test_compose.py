@@ -173,15 +173,36 @@ def test_a_server_without_its_store_is_no_new_server(tmp_path: Path) -> None:
     open_database(values, "server").close()
 
 
-def test_a_store_that_was_used_and_has_no_tables_has_lost_them(tmp_path: Path) -> None:
+ITEMS = [Migration(1, "items", ("create table item (id bigint)",))]
+
+
+def test_a_store_that_is_being_created_has_lost_nothing(tmp_path: Path) -> None:
     values = settings(tmp_path)
-    open_database(values, "queue").close()
-    open_database(values, "queue").close()  # the first start failed: nothing is lost
     with open_database(values, "server") as database:
-        database.migrate("server", [Migration(1, "items", ("create table item (id bigint)",))])
-    with pytest.raises(DatabaseCorrupt, match=r"begin without its data, remove queue\.sqlite"):
-        open_database(values, "queue")
-    open_database(values, "status").close()
+        database.migrate("server", ITEMS)
+    open_database(values, "queue").close()  # as a process leaves it that is killed before it makes the tables
+    with open_database(values, "queue") as first, open_database(values, "queue") as second:
+        assert first.migrate("queue", ITEMS) == ITEMS
+        assert second.migrate("queue", ITEMS) == []
+    with open_database(values, "queue") as database:
+        assert database.migrate("queue", ITEMS) == []
+
+
+def test_a_store_that_had_tables_and_has_none_has_lost_them(tmp_path: Path) -> None:
+    values = settings(tmp_path)
+    path = tmp_path / "data" / "queue.sqlite"
+    open_database(values, "empty").close()
+    for lost in (b"", (tmp_path / "data" / "empty.sqlite").read_bytes()):  # a file alone, and one without its log
+        with open_database(values, "queue") as database:
+            database.migrate("queue", ITEMS)
+        path.write_bytes(lost)
+        for _ in range(2):
+            with (
+                open_database(values, "queue") as database,
+                pytest.raises(DatabaseCorrupt, match=r"begin without its data, remove queue\.sqlite"),
+            ):
+                database.migrate("queue", ITEMS)
+        path.unlink()
 
 
 @pytest.mark.parametrize(

@@ -26,12 +26,22 @@ class SqliteDatabase:
     """One SQLite file. Safe to use from any number of threads, and from several processes on one machine.
 
     `timeout` is the maximum time in seconds to wait for another process's write lock before raising DatabaseLocked.
+    `marker` is a file that `migrate` creates when the tables exist. From then on, a database without tables has lost
+    them, and `migrate` raises DatabaseCorrupt instead of creating new ones.
     """
 
     dialect: Literal["sqlite"] = "sqlite"
 
-    def __init__(self, path: str | os.PathLike[str], *, timeout: float = 5.0, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        timeout: float = 5.0,
+        clock: Clock | None = None,
+        marker: Path | None = None,
+    ) -> None:
         self.path = Path(path)
+        self._marker = marker
         self._timeout = timeout
         self._clock = clock or SystemClock()
         self._process = os.getpid()
@@ -74,9 +84,23 @@ class SqliteDatabase:
 
     def migrate(self, subsystem: str, migrations: Sequence[Migration]) -> list[Migration]:
         now = self._clock.wall()
-        applied = self.write(lambda transaction: apply_migrations(transaction, subsystem, migrations, now))
+
+        def apply(transaction: Transaction) -> list[Migration]:
+            # Inside the transaction: the process that created the marker has committed its tables before.
+            if self._marker is not None and self._marker.exists() and not _has_tables(transaction):
+                raise DatabaseCorrupt(
+                    f"{self.path} has no data, although {self._marker.name} shows that it had: the file or its log was "
+                    f"removed. Restore {self.path.name} from a backup. To begin without its data, remove "
+                    f"{self.path.name}"
+                )
+            return apply_migrations(transaction, subsystem, migrations, now)
+
+        applied = self.write(apply)
         if applied:
             checkpoint(self.path, self._timeout)  # without its log, the file must not look like a new one
+        if self._marker is not None:
+            with suppress(OSError):  # the marker only serves a later start
+                self._marker.touch(mode=0o600)
         return applied
 
     def check(self) -> None:
@@ -143,6 +167,10 @@ class SqliteDatabase:
                 f"{self.path} was deleted or replaced while this process uses it: nothing more is read or written; "
                 "restore it from a backup if necessary, then restart this process"
             )
+
+
+def _has_tables(transaction: Transaction) -> bool:
+    return bool(transaction.execute("select 1 from sqlite_schema limit 1"))
 
 
 _PAGES_PER_STEP = 1024
