@@ -2,6 +2,7 @@
 
 import asyncio
 import secrets
+import sys
 from collections import deque
 from collections.abc import Callable, Coroutine, Sequence, Set
 from contextlib import suppress
@@ -60,10 +61,13 @@ class _Listener:
 class EventHub:
     """A hub that sends every event to every listener. Not thread-safe, except for methods ending in `_threadsafe`.
 
-    Events are numbered from 1; `run` distinguishes their ids from those before a restart.
+    Events are numbered from 1; `run` distinguishes their ids from those before a restart. The hub is full once
+    `max_anonymous` listeners have sent no credential; the caller refuses further ones.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, max_anonymous: int = sys.maxsize) -> None:
+        self._max_anonymous = max_anonymous
+        self._anonymous_count = 0
         self.run = secrets.token_hex(4)
         self._listeners: dict[_Listener, None] = {}
         self._kept: deque[StreamEvent] = deque(maxlen=KEPT_EVENTS)
@@ -77,6 +81,11 @@ class EventHub:
     @property
     def listener_count(self) -> int:
         return len(self._listeners)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether a listener without a credential must be refused."""
+        return self._anonymous_count >= self._max_anonymous
 
     @property
     def last_id(self) -> str:
@@ -128,6 +137,7 @@ class EventHub:
             return False
         self._listener_number += 1
         listener = _Listener(write, self._listener_number % KEEPALIVE_SECONDS, credential_id)
+        self._anonymous_count += credential_id is None
         try:
             first_events = get_first_events()
             self._listeners[listener] = None
@@ -141,6 +151,7 @@ class EventHub:
                 raise
         finally:
             self._listeners.pop(listener, None)
+            self._anonymous_count -= credential_id is None
         return listener.is_revoked
 
     def list_credential_ids_threadsafe(self) -> frozenset[str]:

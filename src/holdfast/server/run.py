@@ -99,7 +99,8 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
         if not is_local:
             require_credentials(settings.server, credentials)
         listener = stack.enter_context(bind(settings.server))
-        services = _create_services(settings, databases, credentials)
+        max_connections = get_max_connections(settings, file_limit)
+        services = _create_services(settings, databases, credentials, max_connections)
         stack.callback(services.queues.close)
         if settings.queue:
             services.queues.try_to_open()
@@ -133,7 +134,7 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
                 announce_errors.append(error)
                 server.should_exit = True
 
-        connections = _create_connections(get_max_connections(settings, file_limit), app.state.server_metrics)
+        connections = _create_connections(max_connections, app.state.server_metrics)
         server = _Server(
             uvicorn.Config(
                 log_access(app),
@@ -165,8 +166,10 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
         logger.info("stopped")
 
 
-def _create_services(settings: Settings, databases: Databases, credentials: CredentialStore) -> Services:
-    clock, hub, status_hub = SystemClock(), EventHub(), EventHub()
+def _create_services(
+    settings: Settings, databases: Databases, credentials: CredentialStore, max_connections: int
+) -> Services:
+    clock, hub, status_hub = SystemClock(), EventHub(), EventHub(max_anonymous=max_connections // 2)
     log = StatusLog(databases.database(status_log.SUBSYSTEM), publishes=settings.status.sns_topic is not None)
 
     def publish_change(change: StatusChange) -> None:

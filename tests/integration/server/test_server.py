@@ -16,7 +16,7 @@ from typing import Any
 import apsw
 import httpx
 import pytest
-from websockets.exceptions import InvalidStatus
+from websockets.exceptions import ConnectionClosed, InvalidStatus
 from websockets.sync.client import connect
 from websockets.typing import Origin
 
@@ -408,11 +408,11 @@ class TestLimits:
         settings = "[server]\nmax_connections = 40\n"
         with HoldfastServer.start(tmp_path, settings=settings) as server, ExitStack() as opened:
             assert server.entry(message="starting")["max_connections"] == 40
-            stream = request(server, "GET", "/v1/status/events")
+            stream = request(server, "GET", "/v1/events")
             streams = [opened.enter_context(closing(server.connect())) for _ in range(38)]
             for connection in streams:
                 connection.sendall(stream)
-                assert b"event: snapshot" in received(connection, lambda data: b"snapshot" in data)
+                assert b"event: hello" in received(connection, lambda data: b"hello" in data)
             idle = [opened.enter_context(closing(server.connect())) for _ in range(100)]
             with server.client() as client:
                 for path in ("/health", "/status/use1-az1", "/v1/status"):
@@ -424,6 +424,29 @@ class TestLimits:
                 metrics = operator.get("/metrics").text
             assert 'holdfast_server_connections{state="busy"} 39\n' in metrics
             assert 'holdfast_server_refused_connections_total{reason="connection_limit"}' in metrics
+
+    def test_streams_without_a_credential_leave_room_for_requests_with_one(self, tmp_path: Path) -> None:
+        settings = "[server]\nmax_connections = 20\n"
+        with HoldfastServer.start(tmp_path, settings=settings) as server, ExitStack() as opened:
+            stream = b"GET /v1/status/events HTTP/1.1\r\nHost: localhost\r\n\r\n"
+            streams = [opened.enter_context(closing(server.connect())) for _ in range(10)]
+            for connection in streams:
+                connection.sendall(stream)
+                assert b"event: snapshot" in received(connection, lambda data: b"snapshot" in data)
+            with server.client() as client:
+                refused = client.get("/v1/status/events")
+                assert "poll GET /v1/status" in problem_of(refused, 503)["detail"]
+            with (
+                connect(f"ws://127.0.0.1:{server.port}/v1/status/socket", proxy=None) as refused_socket,
+                pytest.raises(ConnectionClosed, match=r"1013 .*poll GET /v1/status"),
+            ):
+                refused_socket.recv(STUCK)
+            with server.operator() as operator:
+                assert operator.get("/v1/whoami").status_code == 200
+                assert status_of(operator, "GET", "/v1/events") == 200
+            streams[0].close()
+            with server.client() as client:
+                assert eventually(lambda: status_of(client, "GET", "/v1/status/events") == 200)
 
 
 class TestStarting:

@@ -30,6 +30,25 @@ def run(story: Callable[[EventHub], Coroutine[Any, Any, Result]]) -> Result:
     return asyncio.run(told())
 
 
+def test_listeners_without_a_credential_are_counted_until_they_have_gone() -> None:
+    async def story() -> None:
+        hub = EventHub(max_anonymous=2)
+        hub.start()
+        with_credential = [Listener(hub, credential_id="a") for _ in range(3)]
+        first, second = Listener(hub), Listener(hub)
+        assert not hub.is_full
+        await asyncio.sleep(0)
+        assert hub.is_full
+        first.leave()
+        await first.task
+        assert not hub.is_full
+        hub.close()
+        await asyncio.gather(second.task, *(each.task for each in with_credential))
+        assert not hub.is_full
+
+    asyncio.run(asyncio.wait_for(story(), STUCK))
+
+
 class Listener:
     """Somebody who listens, over a connection that takes what it is given until it is `full`."""
 

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from litestar import Request, Response, Router, WebSocket, get, head, put, websocket
+from litestar.exceptions import ServiceUnavailableException
 from litestar.openapi import ResponseSpec
 from litestar.openapi.spec import Operation, Parameter, Schema
 from litestar.openapi.spec.enums import OpenAPIType
@@ -25,7 +26,7 @@ from holdfast._names import (
 )
 from holdfast._types import Zone, ZoneState, ZoneStatus
 from holdfast.config.settings import require_known
-from holdfast.server.auth import build_guard_options, build_route_options
+from holdfast.server.auth import build_guard_options, build_route_options, get_credential_id
 from holdfast.server.credentials import Role
 from holdfast.server.problems import describe_errors
 from holdfast.server.push import EventHub, StreamEvent
@@ -39,6 +40,7 @@ from holdfast.status.writer import MAX_REASON_CHARACTERS, REASON_PATTERN
 _JSON = "application/json"
 _IN_ETAG = '"in"'
 """The ETag of every zone that is in."""
+_TOO_MANY_STREAMS = "too many streams without a credential: poll GET /v1/status"
 _TRY_AGAIN_LATER = 1013
 """https://www.iana.org/assignments/websocket/websocket.xhtml#close-code-number"""
 
@@ -194,6 +196,11 @@ def _build_first_events(status_cache: StatusCache, hub: EventHub, last_event_id:
     return [StreamEvent(hub.last_id, "snapshot", msgspec.json.encode(status_cache.snapshot()))]
 
 
+def _is_too_many(scope: Scope, hub: EventHub) -> bool:
+    """Return whether one more stream without a credential could keep requests with credentials out."""
+    return hub.is_full and get_credential_id(scope) is None
+
+
 @get(
     "/v1/status/events",
     responses=describe_errors(400, 401, 403, 503),
@@ -206,6 +213,8 @@ def status_events(
 ) -> EventStream:
     """Send `snapshot` with all statuses, then `status` for every change; after Last-Event-ID, the missed events."""
     services: Services = request.app.state.services
+    if _is_too_many(request.scope, services.status_hub):
+        raise ServiceUnavailableException(_TOO_MANY_STREAMS)
     services.status_cache.snapshot()  # raises while nothing is known: an error is better than an empty stream
     return EventStream(
         services.status_hub, lambda: _build_first_events(services.status_cache, services.status_hub, last_event_id)
@@ -218,11 +227,14 @@ async def status_socket(
 ) -> None:
     """Send events as JSON `{id, event, data}`; `?last_event_id=<id>` continues after the event with that id."""
     services: Services = socket.app.state.services
+    refusal = _TOO_MANY_STREAMS if _is_too_many(socket.scope, services.status_hub) else None
     try:
         services.status_cache.snapshot()
     except EngineUnavailable:
+        refusal = "zone statuses are not known yet: try again later"
+    if refusal is not None:
         await socket.accept()
-        await socket.close(code=_TRY_AGAIN_LATER, reason="zone statuses are not known yet: try again later")
+        await socket.close(code=_TRY_AGAIN_LATER, reason=refusal)
         return
     await serve_socket(
         socket,
