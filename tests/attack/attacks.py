@@ -29,6 +29,8 @@ KILOBYTES_PER_CONNECTION = 20
 SCHEMATHESIS_SECONDS = 90
 CLOSED = 0
 """Stands for the status of a connection that was closed without an answer."""
+OPEN = -1
+"""Stands for the status of a connection that was neither answered nor closed."""
 
 
 @dataclass
@@ -220,11 +222,13 @@ def wait_for_ends(sockets: Sequence[socket.socket], timeout: float) -> tuple["Co
     return ends, round(time.monotonic() - begun, 1)
 
 
-def read_end(connection: socket.socket) -> int:
-    """Return the status of the answer, or `CLOSED`. The server must have answered or closed the connection."""
+def read_end(connection: socket.socket, timeout: float = 5.0) -> int:
+    """Return the status of the answer, `CLOSED`, or `OPEN`, which no attack expects."""
     try:
-        connection.settimeout(5)
+        connection.settimeout(timeout)
         answer = connection.recv(4096)
+    except TimeoutError:
+        return OPEN
     except OSError:
         return CLOSED
     return int(answer.split()[1]) if answer else CLOSED
