@@ -340,6 +340,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         require_unique_names("queue", [queue.name for queue in self.queue])
         if self.server.allow_anonymous and not self.status.allow_anonymous_reads:
             raise InvalidValue(
-                "server.allow_anonymous is true and status.allow_anonymous_reads is false: without credentials, "
-                "nobody could read statuses; set server.allow_anonymous = false, or status.allow_anonymous_reads = true"
+                "server.allow_anonymous is true and status.allow_anonymous_reads is false: the first requires no "
+                "credentials at all, so the second would have no effect; set server.allow_anonymous = false, or "
+                "status.allow_anonymous_reads = true"
             )
