@@ -4,9 +4,9 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import httpx
 import pytest
@@ -17,7 +17,7 @@ from tests.integration.server.process import HoldfastServer
 from tests.support.proxy import LossyProxy
 
 if TYPE_CHECKING:
-    from playwright.sync_api import Page
+    from playwright.sync_api import Page, Route
 
     from tests.services.page import PageWatch
 
@@ -165,6 +165,21 @@ def wait_for_state(page: "Page", zone: str, word: str, cause: str) -> None:
     card.get_by_text(re.compile(cause)).wait_for(timeout=WAIT)
 
 
+def change_overview(page: "Page", change: Callable[[Any], object]) -> None:
+    """Load the page again, with another overview than that of the server."""
+
+    def answer(route: "Route") -> None:
+        response = route.fetch()
+        overview = response.json()
+        change(overview)
+        route.fulfill(response=response, json=overview)
+
+    page.unroute("**/v1/overview")
+    page.route("**/v1/overview", answer)
+    page.reload()
+    page.get_by_text("live", exact=True).wait_for(timeout=WAIT)
+
+
 def test_every_state_of_a_zone_is_told_in_words_and_an_operator_can_change_it(
     tmp_path: Path, browser_page: "Page", page_watch: "PageWatch"
 ) -> None:
@@ -177,7 +192,7 @@ def test_every_state_of_a_zone_is_told_in_words_and_an_operator_can_change_it(
         open_as(page, server, viewer)
         wait_for_state(page, "use1-az1", "healthy", "below its thresholds")
         wait_for_state(page, "use1-az2", "above its threshold", above)
-        wait_for_state(page, "use1-az3", "no data", "no requests in the last 60 s; 20 are needed to judge the zone")
+        wait_for_state(page, "use1-az3", "no data", "no requests in the last 60 s; 2 are needed to judge the zone")
         assert page.get_by_role("button").count() == 0, "a viewer changes nothing"
         assert server.token is not None
         send_all(operator)
@@ -203,6 +218,12 @@ def test_every_state_of_a_zone_is_told_in_words_and_an_operator_can_change_it(
         dialog.get_by_role("button", name="Bring use1-az2 in").click()
         wait_for_state(page, "use1-az2", "above its threshold", above)
         assert operator.get("/v1/status").json()["statuses"][0]["reason"] == "fixed"
+        send(operator, "use1-az3", 200, 0.02, 3)  # a tenth of the bin, so a tenth of the 20 requests is enough
+        wait_for_state(page, "use1-az3", "healthy", "below its thresholds")
+        change_overview(page, lambda overview: overview.update(bin_seconds=1))
+        wait_for_state(page, "use1-az1", "no data", "in the last 5 s; 100 are needed to judge the zone")
+        change_overview(page, lambda overview: overview["workloads"][0].update(detector={}))
+        wait_for_state(page, "use1-az1", "no thresholds known", "see the verdicts")
         page.goto("about:blank")
 
 

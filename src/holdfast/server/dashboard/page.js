@@ -66,7 +66,7 @@ function line(values) {
     .join("");
 }
 
-// Sums the latest samples, about as many as the detector judges together.
+// Sums the latest samples, as many as the detector judges together if that is 5 to 60 s.
 function measure(recent) {
   const seconds = Math.min(SHOWN_SECONDS, Math.max(5, Math.round(state.binSeconds)));
   const last = recent.slice(-seconds);
@@ -98,10 +98,15 @@ function judge(workload, zone, measured) {
     const end = status.expires === null ? "" : `, until ${when(status.expires)}`;
     return ["out", status.state, `since ${when(status.since)}${end}, by ${status.by}: ${status.reason}`];
   }
-  const { max_fault_rate: maxShare, max_latency: maxLatency, min_requests: needed = 1 } = workload.detector;
+  const { max_fault_rate: maxShare, max_latency: maxLatency, min_requests: perBin = 1 } = workload.detector;
+  if (maxShare === undefined && maxLatency === undefined) {
+    return ["unknown", "no thresholds known", "the detector of this workload has none; see the verdicts"];
+  }
+  const needed = Math.max(1, Math.ceil((perBin * measured.seconds) / state.binSeconds));
   if (measured.requests < needed) {
     const found = measured.requests ? `only ${measured.requests} requests` : "no requests";
-    return ["unknown", "no data", `${found} in the last ${measured.seconds} s; ${needed} are needed to judge the zone`];
+    const wanted = `${needed} ${needed === 1 ? "is" : "are"} needed to judge the zone`;
+    return ["unknown", "no data", `${found} in the last ${measured.seconds} s; ${wanted}`];
   }
   const causes = [];
   if (measured.share >= maxShare) causes.push(`${percent(measured.share)} of requests fail (threshold ${percent(maxShare)})`);
