@@ -8,8 +8,10 @@ from pathlib import Path
 import apsw
 import pytest
 
+from holdfast import DatabaseCorrupt
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.engines.sqlite.connection import ChangeCounter
+from holdfast.engines.sqlite import connection as connections
+from holdfast.engines.sqlite.connection import ChangeCounter, identify, require_log
 
 INSERT = "insert into item values (1)"
 TRY_TO_WRITE = """
@@ -108,3 +110,25 @@ def test_many_threads_may_ask_at_once(path: Path) -> None:
     assert len(set(found)) == 1
     assert None not in found
     counter.close()
+
+
+def test_an_index_that_another_process_made_with_the_same_number_is_no_sign_of_a_lost_log(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A process closes the database and another opens it while the check runs; the file system reuses the number."""
+    log = path.with_name(f"{path.name}-wal")
+    path.with_name(f"{path.name}-shm").touch()
+    calls = 0
+
+    def identify_meanwhile(index: Path) -> tuple[int, int] | None:
+        nonlocal calls
+        calls += 1
+        if calls == 2:
+            log.touch()
+        return identify(index)
+
+    monkeypatch.setattr(connections, "identify", identify_meanwhile)
+    require_log(path)
+    log.unlink()
+    with pytest.raises(DatabaseCorrupt):
+        require_log(path)
