@@ -3,6 +3,7 @@
 May import everything below it. Start reading at `commands.py`; all output goes through `output.py`.
 """
 
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -37,9 +38,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _find_output_failure() -> OSError | None:
-    """Return the error of standard output, or None if it can be written to."""
+    """Return the error of standard output, or None if it can be written to.
+
+    A buffer still has what could not be written. Without one, only another line shows the error again.
+    """
     try:
-        print(flush=True)
+        print(end="\n" if isinstance(sys.stdout.buffer, io.RawIOBase) else "", flush=True)
     except OSError as error:
         return error
     return None

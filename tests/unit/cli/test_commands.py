@@ -269,3 +269,15 @@ def test_bash_completes_a_command(here: Path) -> None:
         check=False,
     )
     assert finished.stdout.split() == ["credential"], finished.stderr
+
+
+def test_an_error_that_is_not_of_standard_output_prints_nothing(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: object) -> int:
+        raise ConnectionResetError
+
+    monkeypatch.setattr(holdfast.cli, "_run", fail)
+    with pytest.raises(ConnectionResetError):
+        holdfast.cli.main(["check"])
+    assert capsys.readouterr().out == ""
