@@ -196,7 +196,9 @@ def _parse_missing(detail: str) -> list[dict[str, str | None]]:
 def _format_complaint(item: dict[str, Any]) -> str | None:
     complaint: str | None = item.get("message")
     if complaint is not None and " matching regex " in complaint:  # regular expressions are hard to read
-        return "expected text that matches the pattern in /openapi.json; a reason must be one line, and not blank"
+        if item.get("key") == "reason":
+            return "expected one line of text without control characters, and not blank"
+        return "expected text that matches the pattern in /openapi.json"
     return "expected a body, found none" if complaint == repr(_BODY) else complaint
 
 

@@ -225,7 +225,15 @@ class TestChanging:
 
     @pytest.mark.parametrize("reason", [" ", "\t\n", "a\0b", "a\u202eb"])
     def test_a_reason_says_something(self, client: httpx.Client, change: Change, reason: str) -> None:
-        assert change(ZONE, state="out", reason=reason).status_code == 400
+        refused = change(ZONE, state="out", reason=reason)
+        assert refused.status_code == 400
+        assert refused.json()["errors"] == [
+            {
+                "in": "body",
+                "name": "reason",
+                "detail": "expected one line of text without control characters, and not blank",
+            }
+        ]
         assert client.get(f"/status/{ZONE}").status_code == 200
 
     @pytest.mark.parametrize(
