@@ -46,7 +46,7 @@ REFUSED_CONNECTIONS = Instrument(
     type=InstrumentType.COUNTER,
     name="holdfast.server.refused_connections",
     unit="{connection}",
-    description="Connections closed before a route got the request.",
+    description="Connections that the server closed because of a limit or a malformed request.",
     detail=Label("reason"),
     cloudwatch_names={"": ("RefusedConnections",)},
 )
@@ -77,7 +77,7 @@ class ReceivedLines(msgspec.Struct, frozen=True, gc=False):
 
 
 class RefusedConnection(msgspec.Struct, frozen=True, gc=False):
-    """A connection that was closed before a route got the request."""
+    """A connection that the server closed because of a limit or a malformed request."""
 
     reason: str
 

@@ -489,6 +489,15 @@ class TestDeadlines:
 
         assert run(ask).app.bodies == [b"abcd"]
 
+    def test_a_connection_without_a_next_request_is_closed_without_an_answer_and_not_counted(self) -> None:
+        async def ask(server: Server) -> None:
+            client = await server.connect(START + b"\r\n")
+            assert await client.answer() == (200, b"here")
+            server.skip(5)
+            assert await client.read() == b""
+
+        assert run(ask).reasons == []
+
     @pytest.mark.parametrize("more", [b"", UPGRADE])
     def test_a_client_must_read_in_time(self, more: bytes) -> None:
         async def attack(server: Server) -> None:
