@@ -131,7 +131,8 @@ class HttpProtocol(Connection, HttpToolsProtocol):
         if state.busy_count > state.max_busy and not self._is_polled():
             self._stop_parsing(TOO_MANY)
         super().on_headers_complete()  # raises if it cannot parse the URL
-        self.flow.resume_reading()  # uvicorn pauses behind an unfinished request, and would not notice a disconnect
+        if self.pipeline:
+            self.flow.resume_reading()  # uvicorn has paused it, and would not notice that the client disconnects
         self._is_in_head = False
         self._unparsed_bytes = self._trailer_count = 0
         self._clear_deadline()
