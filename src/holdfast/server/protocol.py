@@ -115,10 +115,10 @@ class HttpProtocol(Connection, HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._is_in_head:
             super().on_header(name, value)
-            return
-        self._trailer_count += 1  # no route expects headers after the body
+        else:
+            self._trailer_count += 1  # no route expects headers after the body
         if len(self.headers) + self._trailer_count > MAX_HEADERS:
-            self._stop_parsing(_TOO_LARGE)
+            self._stop_parsing(_TOO_LARGE)  # not later: one read can contain 40,000 headers
 
     def on_headers_complete(self) -> None:
         state = self.server_state
@@ -134,7 +134,7 @@ class HttpProtocol(Connection, HttpToolsProtocol):
         if self.pipeline:
             self.flow.resume_reading()  # uvicorn has paused it, and would not notice that the client disconnects
         self._is_in_head = False
-        self._unparsed_bytes = self._trailer_count = 0
+        self._unparsed_bytes = 0
         self._clear_deadline()
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
@@ -147,7 +147,7 @@ class HttpProtocol(Connection, HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._is_in_head = True
-        self._unparsed_bytes = 0
+        self._unparsed_bytes = self._trailer_count = 0
         self._clear_deadline()
         super().on_message_complete()
 
@@ -163,7 +163,7 @@ class HttpProtocol(Connection, HttpToolsProtocol):
     def _check_head(self) -> None:
         """Refuse a complete head that is too large. `data_received` refuses one that is too large to be complete."""
         head_bytes, hosts = len(self.url), 0
-        is_too_large = head_bytes > MAX_LINE_BYTES or len(self.headers) > MAX_HEADERS
+        is_too_large = head_bytes > MAX_LINE_BYTES
         for name, value in self.headers:
             line_bytes = len(name) + len(value)
             head_bytes += line_bytes

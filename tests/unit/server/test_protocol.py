@@ -274,6 +274,25 @@ def test_the_largest_head_is_accepted_and_the_next_one_too() -> None:
     assert run(ask).reasons == []
 
 
+def test_no_more_headers_are_kept_than_are_allowed() -> None:
+    async def attack(server: Server) -> None:
+        client = await server.connect(START + b"a: b\r\n" * 10_000)
+        assert await client.refusal() in (431, 0)
+        assert len(client.protocol.headers) == MAX_HEADERS + 1
+
+    assert run(attack).reasons == ["head_too_large"]
+
+
+def test_trailers_do_not_count_for_the_next_request() -> None:
+    async def ask(server: Server) -> None:
+        client = await server.connect()
+        for _ in range(2):
+            client.send(CHUNKED[:-2] + b"a: b\r\n" * 50 + b"\r\n0\r\n" + b"a: b\r\n" * 40 + b"\r\n")
+            assert await client.answer() == (200, b"here")
+
+    assert run(ask).reasons == []
+
+
 def test_trailers_are_no_headers() -> None:
     async def ask(server: Server) -> None:
         client = await server.connect()
