@@ -93,12 +93,12 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
         stack.callback(exit_timer.cancel)
         file_limit = _raise_file_limit()
         stack.enter_context(lock_data_directory(settings))
+        listener = stack.enter_context(bind(settings.server))  # first: a server that cannot start leaves no store
         databases = stack.enter_context(Databases(settings))
         credentials = CredentialStore(databases.database(SUBSYSTEM), SystemClock())
         is_local = is_loopback(settings.server.host)
         if not is_local:
             require_credentials(settings.server, credentials)
-        listener = stack.enter_context(bind(settings.server))
         max_connections = get_max_connections(settings, file_limit)
         services = _create_services(settings, databases, credentials, max_connections)
         stack.callback(services.queues.close)

@@ -515,6 +515,7 @@ class TestStarting:
         error = refusal(finished, 3)
         assert error["error"] == "engine-unavailable"
         assert error["detail"].startswith(f"cannot listen on '127.0.0.1' port {port}: Address already in use; ")
+        assert not list((tmp_path / "data").glob("*.sqlite"))
         with HoldfastServer.start(tmp_path) as server:
             assert server.token is not None
 
