@@ -3,7 +3,7 @@
 May import everything below it. Start reading at `commands.py`; all output goes through `output.py`.
 """
 
-import io
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -14,6 +14,7 @@ __all__ = ["main"]
 
 
 EXIT_FAILED, EXIT_INTERRUPTED = 1, 130
+_OUTPUT_ERRORS = frozenset({errno.EPIPE, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO})
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -22,8 +23,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = _run(words)
         sys.stdout.flush()
-    except OSError:
-        failure = _find_output_failure()
+    except OSError as error:
+        failure = _find_output_failure(error)
         if failure is None:
             raise
         # Without this, the flush at exit would fail, too.
@@ -37,15 +38,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return code
 
 
-def _find_output_failure() -> OSError | None:
-    """Return the error of standard output, or None if it can be written to.
+def _find_output_failure(error: OSError) -> OSError | None:
+    """Return the error of standard output if it may be the cause of `error`, or None if it can be written to.
 
-    A buffer still has what could not be written. Without one, only another line shows the error again.
+    What could not be written may be left in the buffer. If not, only another line shows the error again.
     """
+    may_be_output = error.filename is None and error.errno in _OUTPUT_ERRORS
     try:
-        print(end="\n" if isinstance(sys.stdout.buffer, io.RawIOBase) else "", flush=True)
-    except OSError as error:
-        return error
+        print(end="\n" if may_be_output else "", flush=True)
+    except OSError as failure:
+        return failure
     return None
 
 
