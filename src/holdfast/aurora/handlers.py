@@ -1,0 +1,388 @@
+"""The seven Lambda functions. Each decides by the rules, calls AWS, and returns a JSON object.
+
+They need nothing but boto3, so that their zip contains only these modules. Reads are retried by botocore. Modify and
+failover are sent once: if the reply is lost, the next check finds out what happened.
+"""
+
+import json
+import logging
+import os
+import re
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
+from functools import wraps
+from typing import Any, TypeAlias
+
+from botocore.exceptions import ClientError
+
+from holdfast._clock import Clock, SystemClock
+from holdfast._errors import EngineUnavailable, InvalidValue, NotFound, OutcomeUnknown
+from holdfast.aurora.cluster import AUTOSCALING_PATTERN, Cluster, Instance, is_one_snapshot, parse_cluster
+from holdfast.aurora.machine import TIMEOUT_SECONDS, Function
+from holdfast.aurora.notification import NOTIFIED_ERRORS, build_notification
+from holdfast.aurora.rules import (
+    CheckOutcome,
+    ClusterState,
+    FailoverDecision,
+    ModifyDecision,
+    NextStep,
+    Role,
+    Step,
+    check_instance,
+    decide_failover,
+    decide_modification,
+    decide_next_step,
+    decide_start,
+    find_problems,
+)
+from holdfast.aurora.schedule import (
+    build_execution_name,
+    build_rule_expression,
+    check_class,
+    check_cluster_id,
+    is_one_off_expression,
+    parse_schedule,
+)
+from holdfast.engines.aws import AwsOptions, AwsSession
+
+Event: TypeAlias = Mapping[str, Any]
+Result: TypeAlias = dict[str, Any]
+Handler: TypeAlias = Callable[[Event, Any], Result]
+
+logger = logging.getLogger("holdfast.aurora")
+
+READS_OF_CLUSTER = 3
+"""Attempts to read cluster and instances without a change between the two reads."""
+CAPACITY_ERRORS = frozenset({"InsufficientDBInstanceCapacity", "InsufficientDBInstanceCapacityFault"})
+NOT_NOW_ERRORS = frozenset(
+    {
+        *("InvalidDBInstanceState", "InvalidDBInstanceStateFault", "InvalidDBClusterStateFault"),
+        *("DBInstanceNotFound", "DBInstanceNotFoundFault"),
+    }
+)
+"""Refusals of RDS that a later attempt may not get."""
+
+
+class InsufficientCapacity(Exception):
+    """AWS has no capacity for any of the classes."""
+
+
+class PendingChanges(Exception):
+    """An instance has pending changes, which RDS would apply together with ours."""
+
+
+class FailoverNotReady(Exception):
+    """The target of a failover is not ready to become the writer."""
+
+
+class Functions:
+    """The functions, with the sessions and the clock that they use."""
+
+    def __init__(self, session: AwsSession, changes: AwsSession, clock: Clock, environment: Mapping[str, str]) -> None:
+        self._session = session
+        self._changes = changes
+        """The session for calls that must not be sent twice."""
+        self._clock = clock
+        self._environment = environment
+
+    def find(self, name: Function) -> Handler:
+        """Return a function by its name, with logging."""
+        methods: dict[Function, Callable[[Event], Result]] = {
+            Function.UPDATE_SCHEDULE: self.update_schedule,
+            Function.SCHEDULE_SCALING: self.schedule_scaling,
+            Function.MODIFY_INSTANCE: self.modify_instance,
+            Function.CHECK_INSTANCE_STATUS: self.check_instance_status,
+            Function.GET_CLUSTER_INSTANCES: self.get_cluster_instances,
+            Function.FAILOVER_CLUSTER: self.failover_cluster,
+            Function.SEND_NOTIFICATION: self.send_notification,
+        }
+        return _log_calls(name, methods[name])
+
+    def update_schedule(self, event: Event) -> Result:
+        """Set the time, cluster and class of the rule that starts runs, and enable it."""
+        cluster, target = check_cluster_id(event.get("clusterIdentifier")), check_class(event.get("targetClass"))
+        fallbacks = [check_class(each) for each in event.get("fallbackClasses", ())]
+        expression = build_rule_expression(parse_schedule(str(event.get("scheduleTime"))), self._clock.wall())
+        rule, events = self._environment["RULE_NAME"], self._session.client("events")
+        constant = {"clusterIdentifier": cluster, "targetClass": target, "fallbackClasses": fallbacks}
+        template = json.dumps(constant)[:-1] + ', "scheduledTime": <time>}'
+        # The target first: a rule that fired with the target of an earlier schedule would scale the wrong cluster.
+        events.put_targets(
+            Rule=rule,
+            Targets=[
+                {
+                    "Id": "schedule-scaling",
+                    "Arn": self._environment["SCHEDULE_SCALING_ARN"],
+                    "InputTransformer": {"InputPathsMap": {"time": "$.time"}, "InputTemplate": template},
+                    "RetryPolicy": {"MaximumEventAgeInSeconds": 900, "MaximumRetryAttempts": 10},
+                }
+            ],
+        )
+        events.put_rule(Name=rule, ScheduleExpression=expression, State="ENABLED")
+        return {"ruleName": rule, "scheduleExpression": expression}
+
+    def schedule_scaling(self, event: Event) -> Result:
+        """Start a run. A second delivery of the same event finds that the run has been started."""
+        cluster_id, target = check_cluster_id(event.get("clusterIdentifier")), check_class(event.get("targetClass"))
+        scheduled = _parse_time(event.get("scheduledTime"), self._clock)
+        cluster = self._read_cluster(cluster_id)
+        run = {
+            "targetClass": target,
+            "clusterIdentifier": cluster_id,
+            **_describe_roles(cluster),
+            "fallbackClasses": list(event.get("fallbackClasses", ())),
+        }
+        name, is_new = build_execution_name(cluster_id, scheduled), True
+        try:
+            self._session.client("stepfunctions").start_execution(
+                stateMachineArn=self._environment["STATE_MACHINE_ARN"], name=name, input=json.dumps(run)
+            )
+        except ClientError as error:
+            if _get_code(error) != "ExecutionAlreadyExists":
+                raise
+            is_new = False
+        self._disable_one_off(scheduled)
+        return {"executionName": name, "isNew": is_new}
+
+    def modify_instance(self, event: Event) -> Result:
+        """Give an instance another class, unless it has it already or cannot be changed now."""
+        cluster = self._try_to_read(event)
+        if isinstance(cluster, str):
+            return {"isSatisfied": False, "reason": cluster}
+        classes = _get_classes(event)
+        decision = decide_modification(cluster, event["instanceId"], classes)
+        if decision.decision is ModifyDecision.REFUSED:
+            raise PendingChanges(decision.reason)
+        if decision.decision is not ModifyDecision.MODIFY:
+            return {"isSatisfied": decision.decision is ModifyDecision.SATISFIED, "reason": decision.reason}
+        return {"isSatisfied": False, "reason": self._modify(event["instanceId"], classes)}
+
+    def check_instance_status(self, event: Event) -> Result:
+        """Check one instance; or, with `verify`, either writer and dedicated reader or all other readers."""
+        result: Result = {
+            "outcome": CheckOutcome.RETRY, "reason": "", "writerInstanceId": "", "isWriterSatisfied": False,
+            "isVerified": False, "problems": [], "instances": [],
+        }
+        cluster = self._try_to_read(event)
+        if isinstance(cluster, str):
+            return {**result, "reason": cluster, "problems": [cluster]}
+        classes, writer = _get_classes(event), cluster.writer
+        result["writerInstanceId"] = writer.id if writer is not None else ""
+        result["isWriterSatisfied"] = writer is not None and writer.has_class(classes)
+        if "verify" in event:
+            return {**result, **_verify(cluster, event["verify"], classes)}
+        check = check_instance(cluster, event["instanceId"], classes, Role(event.get("role", Role.ANY)))
+        return {**result, "outcome": check.outcome, "reason": check.reason}
+
+    def get_cluster_instances(self, event: Event) -> Result:
+        """Return the roles of the cluster's instances as they are now, and how the step goes on."""
+        step = Step(event.get("step", Step.START))
+        now = int(self._clock.wall())
+        given = event["input"] if step is Step.START and "input" in event else event
+        known = given.get("cluster") or {key: given.get(key, "") for key in _describe_roles(None)}
+        classes = _get_classes(given)
+        result: Result = {
+            "cluster": {**known, "classes": classes},
+            "state": ClusterState.STARTING,
+            "reason": "",
+            "nextStep": NextStep.CHECK,
+            # DynamoDB wants numbers as text.
+            "lock": {"now": str(now), "expiresAt": str(now + TIMEOUT_SECONDS)},
+        }
+        cluster = self._try_to_read(given)
+        if isinstance(cluster, str):
+            return {**result, "reason": cluster}
+        roles = _describe_roles(cluster)
+        start = decide_start(cluster)
+        instance_id = given.get("instanceId", "")
+        if step in {Step.DEDICATED_READER, Step.FAILOVER}:
+            instance_id = _choose_dedicated_reader(cluster, instance_id, step)
+            roles["dedicatedReaderInstanceId"] = instance_id
+        return {
+            **result,
+            "cluster": {**roles, "classes": classes},
+            "state": start.state,
+            "reason": start.reason,
+            "nextStep": decide_next_step(cluster, step, instance_id, classes),
+        }
+
+    def failover_cluster(self, event: Event) -> Result:
+        """Make an instance the writer, unless it is. Raise FailoverNotReady if it cannot be now."""
+        cluster = self._read_cluster(event["clusterIdentifier"])
+        decision = decide_failover(cluster, event["instanceId"], _get_classes(event))
+        if decision.decision is FailoverDecision.BLOCKED:
+            raise FailoverNotReady(decision.reason)
+        if decision.decision is FailoverDecision.FAIL_OVER:
+            self._changes.client("rds").failover_db_cluster(
+                DBClusterIdentifier=cluster.id, TargetDBInstanceIdentifier=event["instanceId"]
+            )
+        return {"isSatisfied": decision.decision is FailoverDecision.SATISFIED, "reason": decision.reason}
+
+    def send_notification(self, event: Event) -> Result:
+        """Publish a notification of the state machine, or about an execution that ended without sending one."""
+        kind, run, execution = event.get("kind", ""), event.get("run", {}), event.get("execution", "")
+        detail = event.get("detail")
+        if isinstance(detail, Mapping):  # the event of a changed status
+            if detail.get("error") in NOTIFIED_ERRORS:
+                return {"messageId": ""}
+            kind, execution = detail["status"], detail["executionArn"]
+            run = {**json.loads(detail.get("input") or "{}"), "cause": detail.get("cause")}
+            self._release_lock(run, execution)
+        notification = build_notification(kind, run, execution)
+        sent = self._session.client("sns").publish(
+            TopicArn=self._environment["TOPIC_ARN"], Subject=notification.subject, Message=notification.text
+        )
+        return {"messageId": sent["MessageId"]}
+
+    def _read_cluster(self, cluster_id: str) -> Cluster:
+        pattern = self._environment.get("AUTOSCALING_PATTERN", AUTOSCALING_PATTERN)
+        rds = self._session.client("rds")
+        described: Mapping[str, Any] = {}
+        instances: Sequence[Mapping[str, Any]] = ()
+        for _ in range(READS_OF_CLUSTER):
+            try:
+                described = rds.describe_db_clusters(DBClusterIdentifier=cluster_id)["DBClusters"][0]
+            except ClientError as error:
+                if _get_code(error) in {"DBClusterNotFound", "DBClusterNotFoundFault"}:
+                    raise NotFound(f"there is no cluster {cluster_id} in this region") from error
+                raise
+            filters = [{"Name": "db-cluster-id", "Values": [cluster_id]}]
+            instances = list(self._session.paginate("rds", "describe_db_instances", Filters=filters))
+            if is_one_snapshot(described, instances):
+                break
+        return parse_cluster(described, instances, pattern)
+
+    def _try_to_read(self, event: Event) -> Cluster | str:
+        """Return the cluster, or the reason why it cannot be read now."""
+        try:
+            return self._read_cluster(event["clusterIdentifier"])
+        except EngineUnavailable as error:
+            return str(error)
+
+    def _modify(self, instance_id: str, classes: Sequence[str]) -> str:
+        """Ask RDS for the first class that it has capacity for. Return what happened, in words."""
+        for instance_class in classes:
+            try:
+                self._changes.client("rds").modify_db_instance(
+                    DBInstanceIdentifier=instance_id, DBInstanceClass=instance_class, ApplyImmediately=True
+                )
+            except ClientError as error:
+                if _get_code(error) in CAPACITY_ERRORS:
+                    continue
+                if _get_code(error) in NOT_NOW_ERRORS:
+                    return str(error)
+                raise
+            except (EngineUnavailable, OutcomeUnknown) as error:
+                return str(error)
+            return f"{instance_id} is being changed to {instance_class}"
+        raise InsufficientCapacity(f"AWS has no capacity for {' or '.join(classes)}: {instance_id} keeps its class")
+
+    def _disable_one_off(self, scheduled: datetime) -> None:
+        """Disable the rule if it has fired for the only time, and was not given another schedule meanwhile."""
+        rule = self._environment.get("RULE_NAME")
+        if not rule:
+            return
+        events = self._session.client("events")
+        expression = events.describe_rule(Name=rule).get("ScheduleExpression", "")
+        at = scheduled.astimezone(UTC)
+        fired = f"cron({at.minute} {at.hour} {at.day} {at.month} ? {at.year})"
+        if is_one_off_expression(expression) and expression == fired:
+            events.disable_rule(Name=rule)
+
+    def _release_lock(self, run: Event, execution: str) -> None:
+        try:
+            self._session.client("dynamodb").delete_item(
+                TableName=self._environment["LOCK_TABLE"],
+                Key={"lockId": {"S": str(run.get("clusterIdentifier", ""))}},
+                ConditionExpression="executionArn = :own",
+                ExpressionAttributeValues={":own": {"S": execution}},
+            )
+        except ClientError as error:
+            if _get_code(error) != "ConditionalCheckFailedException":
+                raise
+
+
+def _verify(cluster: Cluster, part: str, classes: Sequence[str]) -> Result:
+    core = [each for each in (cluster.writer, cluster.dedicated_reader) if each is not None]
+    instances: Sequence[Instance] = core if part == "core" else cluster.other_readers
+    problems = find_problems(instances, classes)
+    if part == "core" and len(core) < 2:
+        problems.append(f"cluster {cluster.id} has no writer or no dedicated reader")
+    listed = [
+        f"{each.id}: {each.instance_class}, {each.status}, {'writer' if each.is_writer else 'reader'}"
+        for each in instances
+    ]
+    return {"isVerified": not problems, "problems": problems, "instances": listed}
+
+
+def _describe_roles(cluster: Cluster | None) -> Result:
+    writer = cluster.writer if cluster else None
+    dedicated = cluster.dedicated_reader if cluster else None
+    return {
+        "writerInstanceId": writer.id if writer else "",
+        "dedicatedReaderInstanceId": dedicated.id if dedicated else "",
+        "autoScalingReaderInstanceIds": [each.id for each in cluster.other_readers] if cluster else [],
+    }
+
+
+def _choose_dedicated_reader(cluster: Cluster, instance_id: str, step: Step) -> str:
+    """Return the dedicated reader to go on with: the same while it exists, or what replaces it."""
+    if cluster.find(instance_id) is not None:
+        return instance_id
+    dedicated = cluster.dedicated_reader
+    return dedicated.id if dedicated is not None and step is not Step.START else ""
+
+
+def _get_classes(event: Event) -> list[str]:
+    given = event.get("classes") or _find_known_classes(event)
+    return [check_class(each) for each in given or (event.get("targetClass"), *event.get("fallbackClasses", ()))]
+
+
+def _find_known_classes(event: Event) -> Sequence[str]:
+    known = event.get("cluster")
+    return known.get("classes", ()) if isinstance(known, Mapping) else ()
+
+
+def _get_code(error: ClientError) -> str:
+    return str(error.response.get("Error", {}).get("Code", ""))
+
+
+def _parse_time(text: object, clock: Clock) -> datetime:
+    """Return the time at which a schedule fired; now if the event does not say it."""
+    if text is None:
+        return datetime.fromtimestamp(clock.wall(), UTC)
+    if not isinstance(text, str) or not re.fullmatch(r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}(:\d{2})?Z?", text):
+        raise InvalidValue(f"scheduledTime is {text!r}: expected a time such as 2025-11-18T14:14:00Z")
+    return datetime.fromisoformat(text.removesuffix("Z")).replace(tzinfo=UTC)
+
+
+def _log_calls(name: Function, method: Callable[[Event], Result]) -> Handler:
+    """Return the Lambda handler of a function, which logs each call as JSON."""
+
+    @wraps(method)
+    def call(event: Event, context: Any) -> Result:
+        def log(level: int, message: str, **fields: Any) -> None:
+            remaining = getattr(context, "get_remaining_time_in_millis", None)
+            left = remaining() if remaining is not None else None
+            record = {"level": logging.getLevelName(level), "function": name, "message": message, **fields}
+            logger.log(level, "%s", json.dumps({**record, "remainingMilliseconds": left}, default=str))
+
+        log(logging.INFO, "begins", event=event)
+        try:
+            result = method(event)
+        except Exception as error:
+            code = _get_code(error) if isinstance(error, ClientError) else type(error).__name__
+            log(logging.ERROR, str(error), errorCode=code, traceback=traceback.format_exc())
+            raise
+        log(logging.INFO, "ended", result=result)
+        return result
+
+    return call
+
+
+def create_functions() -> Functions:
+    """Return the functions as they run in Lambda."""
+    reads = AwsSession(AwsOptions(max_attempts=5, connect_timeout=2.0, read_timeout=5.0))
+    changes = AwsSession(AwsOptions(max_attempts=1, read_timeout=20.0))
+    return Functions(reads, changes, SystemClock(), os.environ)

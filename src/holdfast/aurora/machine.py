@@ -1,0 +1,500 @@
+"""The state machine of a run, in Amazon States Language. Pure.
+
+    ValidateInput -> GetClusterState -> AcquireLock
+      -> dedicated reader -> failover -> old writer -> autoscaling readers, one at a time
+      -> final verification -> completed, or again from GetClusterState
+
+Each of the four parts in the middle is a family of states with the same shape: act, wait, check, evaluate; if it is not
+ready: count, wait ten minutes, refresh what is known, and act or check again, up to five times. `_build_family` builds
+it. Every end sends a notification and releases the lock.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from holdfast.aurora.rules import CheckOutcome, ClusterState, NextStep, Role, Step
+
+State: TypeAlias = dict[str, Any]
+States: TypeAlias = dict[str, State]
+
+FIRST_WAIT = 60
+"""Seconds between a change of an instance and the first check."""
+FAILOVER_WAIT = 120
+"""Seconds between a failover and the first check."""
+RETRY_WAIT = 600
+"""Seconds between two checks of the same step."""
+MAX_RETRIES = 5
+"""Checks of a step after the first."""
+PASS_WAIT = 60
+"""Seconds before the whole run is repeated."""
+MAX_PASS_RETRIES = 3
+"""Repetitions of the whole run after the first."""
+TIMEOUT_SECONDS = 216_000
+"""The longest possible run waits for 57.9 hours. The lock expires with it."""
+TASK_ATTEMPTS = 3
+"""Retries of a task whose function could not be invoked. With more, the longest run could exceed the 25,000 events that
+the history of an execution may have."""
+
+
+class Function(StrEnum):
+    """The Lambda functions."""
+
+    UPDATE_SCHEDULE = "update-schedule"
+    SCHEDULE_SCALING = "schedule-scaling"
+    MODIFY_INSTANCE = "modify-instance"
+    CHECK_INSTANCE_STATUS = "check-instance-status"
+    GET_CLUSTER_INSTANCES = "get-cluster-instances"
+    FAILOVER_CLUSTER = "failover-cluster"
+    SEND_NOTIFICATION = "send-notification"
+
+
+TIMEOUTS: Mapping[Function, int] = {
+    Function.UPDATE_SCHEDULE: 30,
+    Function.SCHEDULE_SCALING: 900,
+    Function.MODIFY_INSTANCE: 60,
+    Function.CHECK_INSTANCE_STATUS: 30,
+    Function.GET_CLUSTER_INSTANCES: 60,
+    Function.FAILOVER_CLUSTER: 60,
+    Function.SEND_NOTIFICATION: 30,
+}
+"""Seconds that each function may take."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resources:
+    """The resources that a state machine uses: ARNs and a name, or placeholders for CloudFormation to replace."""
+
+    functions: Mapping[Function, str]
+    lock_table: str
+    partition: str = "aws"
+
+
+def build_machine(resources: Resources) -> dict[str, Any]:
+    """Return the definition of the state machine."""
+    use = _Builder(resources)
+    states: States = {
+        "ValidateInput": {
+            "Type": "Pass",
+            "Result": _counters(),
+            "ResultPath": "$.counters",
+            "Next": "CheckInput",
+        },
+        "CheckInput": _choice(
+            {"And": [_is_text(name) for name in ("clusterIdentifier", "targetClass")], "Next": "GetClusterState"},
+            default="InvalidInputError",
+        ),
+        "InvalidInputError": use.notification("InvalidInputError", "ScalingFailed"),
+        **_build_start(use),
+        **_build_family(
+            use,
+            Step.DEDICATED_READER,
+            act="ScaleDedicatedReader",
+            instance="$.cluster.dedicatedReaderInstanceId",
+            on_ready="RememberOldWriter",
+        ),
+        # Fixed before the failover, so that no refresh can confuse the old writer with the new one.
+        "RememberOldWriter": {
+            "Type": "Pass",
+            "InputPath": "$.check.writerInstanceId",
+            "ResultPath": "$.oldWriterInstanceId",
+            "Next": "IsFailoverNeeded",
+        },
+        "IsFailoverNeeded": _choice(
+            {"Variable": "$.check.isWriterSatisfied", "BooleanEquals": True, "Next": "ScaleOldWriter"},
+            default="FailoverToDedicatedReader",
+        ),
+        **_build_family(
+            use,
+            Step.FAILOVER,
+            act="FailoverToDedicatedReader",
+            instance="$.cluster.dedicatedReaderInstanceId",
+            on_ready="ScaleOldWriter",
+        ),
+        **_build_family(
+            use,
+            Step.OLD_WRITER,
+            act="ScaleOldWriter",
+            instance="$.oldWriterInstanceId",
+            on_ready="ProcessAutoScalingReaders",
+        ),
+        "ProcessAutoScalingReaders": _build_readers(use),
+        **_build_verification(use),
+        **_build_ends(use),
+    }
+    return {
+        "Comment": "Changes the instance class of an Aurora cluster with the interruption of one failover",
+        "StartAt": "ValidateInput",
+        "TimeoutSeconds": TIMEOUT_SECONDS,
+        "States": states,
+    }
+
+
+def _build_start(use: "_Builder") -> States:
+    """Return the states at the beginning of a pass: look at the cluster, take the lock, wait for a starting cluster."""
+    return {
+        "GetClusterState": use.task(
+            Function.GET_CLUSTER_INSTANCES, {"step": Step.START, "input.$": "$"}, "$.refresh", "UpdateClusterState"
+        ),
+        "UpdateClusterState": _update_cluster("AcquireLock"),
+        "AcquireLock": {
+            "Type": "Task",
+            "Resource": use.service("dynamodb:putItem"),
+            "Parameters": {
+                "TableName": use.resources.lock_table,
+                "Item": {
+                    "lockId": {"S.$": "$.clusterIdentifier"},
+                    "executionArn": {"S.$": "$$.Execution.Id"},
+                    "expiresAt": {"N.$": "$.refresh.lock.expiresAt"},
+                },
+                "ConditionExpression": "attribute_not_exists(lockId) OR expiresAt < :now OR executionArn = :own",
+                "ExpressionAttributeValues": {
+                    ":now": {"N.$": "$.refresh.lock.now"},
+                    ":own": {"S.$": "$$.Execution.Id"},
+                },
+            },
+            "ResultPath": None,
+            "TimeoutSeconds": 60,
+            "Retry": [_retry_transient("DynamoDB.AmazonDynamoDBException", "States.Timeout")],
+            "Catch": [
+                {
+                    "ErrorEquals": ["DynamoDB.ConditionalCheckFailedException"],
+                    "ResultPath": "$.error",
+                    "Next": "SendSkippedNotification",
+                },
+                _catch("UnexpectedError"),
+            ],
+            "Next": "EvaluateClusterState",
+        },
+        "EvaluateClusterState": _choice(
+            {"Variable": "$.refresh.state", "StringEquals": ClusterState.READY, "Next": "ScaleDedicatedReader"},
+            {"Variable": "$.refresh.state", "StringEquals": ClusterState.REFUSED, "Next": "ClusterStateError"},
+            _is_below("clusterStart", MAX_RETRIES, "IncrementClusterStartRetry"),
+            default="ClusterStateError",
+        ),
+        "IncrementClusterStartRetry": _increment("clusterStart", "WaitForClusterStart"),
+        "WaitForClusterStart": _wait(RETRY_WAIT, "GetClusterState"),
+        "ClusterStateError": use.notification("ClusterStateError", "ReleaseLockAfterError"),
+    }
+
+
+def _build_family(
+    use: "_Builder",
+    step: Step,
+    act: str,
+    instance: str,
+    on_ready: str,
+    *,
+    is_in_map: bool = False,
+) -> States:
+    """Return the states of one step: act, wait, check, evaluate, and the loop of retries."""
+    counter = step[0].lower() + step[1:]
+    is_failover = step is Step.FAILOVER
+    check, error = f"Check{step}Status", f"{step}StatusError"
+    on_error = None if is_in_map else "UnexpectedError"
+    target = {
+        "clusterIdentifier.$": "$.clusterIdentifier",
+        "instanceId.$": instance,
+        "classes.$": "$.cluster.classes",
+    }
+    next_steps = {
+        NextStep.SCALE: act,
+        NextStep.FAIL_OVER: act if is_failover else "FailoverToDedicatedReader",
+        NextStep.SCALE_DEDICATED_READER: "ScaleDedicatedReader",
+        NextStep.COMPLETE: on_ready,
+    }
+    possible = {
+        Step.DEDICATED_READER: (NextStep.SCALE,),
+        Step.FAILOVER: (NextStep.FAIL_OVER, NextStep.SCALE_DEDICATED_READER),
+        Step.OLD_WRITER: (NextStep.SCALE, NextStep.FAIL_OVER),
+        Step.AUTOSCALING_READER: (NextStep.SCALE, NextStep.COMPLETE),
+    }[step]
+    states: States = {
+        act: use.task(
+            Function.FAILOVER_CLUSTER if is_failover else Function.MODIFY_INSTANCE,
+            target,
+            "$.act",
+            f"WaitFor{step}" if is_failover else f"Was{step}Satisfied",
+            # A refused failover is checked and, after a while, repeated.
+            on_error=check if is_failover else on_error,
+        ),
+        f"Was{step}Satisfied": _choice(
+            {"Variable": "$.act.isSatisfied", "BooleanEquals": True, "Next": check}, default=f"WaitFor{step}"
+        ),
+        f"WaitFor{step}": _wait(FAILOVER_WAIT if is_failover else FIRST_WAIT, check),
+        check: use.task(
+            Function.CHECK_INSTANCE_STATUS,
+            {**target, "role": Role.WRITER if is_failover else Role.ANY},
+            "$.check",
+            f"Evaluate{step}Status",
+            on_error=on_error,
+        ),
+        f"Evaluate{step}Status": _choice(
+            {"Variable": "$.check.outcome", "StringEquals": CheckOutcome.READY, "Next": on_ready},
+            {"Variable": "$.check.outcome", "StringEquals": CheckOutcome.FAILED, "Next": error},
+            _is_below(counter, MAX_RETRIES, f"Increment{step}Retry"),
+            default=error,
+        ),
+        f"Increment{step}Retry": _increment(counter, f"WaitFor{step}Retry"),
+        f"WaitFor{step}Retry": _wait(RETRY_WAIT, f"Refresh{step}Info"),
+        f"Refresh{step}Info": use.task(
+            Function.GET_CLUSTER_INSTANCES,
+            {**target, "step": step, **({} if is_in_map else {"cluster.$": "$.cluster"})},
+            "$.refresh",
+            f"Update{step}Info",
+            on_error=on_error,
+        ),
+        f"Update{step}Info": _pass(f"Choose{step}Step") if is_in_map else _update_cluster(f"Choose{step}Step"),
+        f"Choose{step}Step": _choice(
+            *({"Variable": "$.refresh.nextStep", "StringEquals": each, "Next": next_steps[each]} for each in possible),
+            default=check,
+        ),
+        error: use.notification(error, "AutoScalingReaderFailed" if is_in_map else "ReleaseLockAfterError"),
+    }
+    if is_failover:
+        del states[f"Was{step}Satisfied"]
+    return states
+
+
+def _build_readers(use: "_Builder") -> State:
+    """Return the Map over the other readers. Its items are fixed when it begins; later passes find new readers."""
+    family = _build_family(
+        use,
+        Step.AUTOSCALING_READER,
+        act="ScaleAutoScalingReader",
+        instance="$.instanceId",
+        on_ready="AutoScalingReaderComplete",
+        is_in_map=True,
+    )
+    return {
+        "Type": "Map",
+        "ItemsPath": "$.cluster.autoScalingReaderInstanceIds",
+        "MaxConcurrency": 1,
+        "ItemSelector": {
+            "instanceId.$": "$$.Map.Item.Value",
+            "clusterIdentifier.$": "$.clusterIdentifier",
+            "targetClass.$": "$.targetClass",
+            "cluster": {"classes.$": "$.cluster.classes"},
+            "counters": {"autoScalingReader": {"retries": 0}},
+        },
+        "ItemProcessor": {
+            "ProcessorConfig": {"Mode": "INLINE"},
+            "StartAt": "ScaleAutoScalingReader",
+            "States": {
+                **family,
+                "AutoScalingReaderComplete": {"Type": "Pass", "End": True},
+                "AutoScalingReaderFailed": {
+                    "Type": "Fail",
+                    "Error": "AutoScalingReaderStatusError",
+                    "Cause": "A reader did not become ready. The notification says why.",
+                },
+            },
+        },
+        "ResultPath": None,
+        "Catch": [
+            {
+                "ErrorEquals": ["AutoScalingReaderStatusError"],
+                "ResultPath": "$.error",
+                "Next": "ReleaseLockAfterError",
+            },
+            _catch("UnexpectedError"),
+        ],
+        "Next": "PrepareFinalVerification",
+    }
+
+
+def _build_verification(use: "_Builder") -> States:
+    """Return the states that check all instances at the end of a pass, and begin another pass if needed."""
+    target = {"clusterIdentifier.$": "$.clusterIdentifier", "classes.$": "$.cluster.classes"}
+    is_verified = [
+        {"Variable": f"$.verification.{part}.isVerified", "BooleanEquals": True} for part in ("core", "readers")
+    ]
+    return {
+        "PrepareFinalVerification": {
+            "Type": "Pass",
+            "Result": {},
+            "ResultPath": "$.final",
+            "Next": "FinalVerification",
+        },
+        "FinalVerification": use.task(
+            Function.CHECK_INSTANCE_STATUS,
+            {**target, "verify": "core"},
+            "$.final.core",
+            "FinalVerificationAutoScaling",
+        ),
+        "FinalVerificationAutoScaling": use.task(
+            Function.CHECK_INSTANCE_STATUS,
+            {**target, "verify": "readers"},
+            "$.final.readers",
+            "EvaluateFinalVerification",
+        ),
+        "EvaluateFinalVerification": {
+            "Type": "Pass",
+            "Parameters": {"core.$": "$.final.core", "readers.$": "$.final.readers"},
+            "ResultPath": "$.verification",
+            "Next": "CheckFinalVerificationResult",
+        },
+        "CheckFinalVerificationResult": _choice(
+            {"And": is_verified, "Next": "SendCompletionNotification"},
+            _is_below("overall", MAX_PASS_RETRIES, "IncrementOverallRetry"),
+            default="OverallRetryError",
+        ),
+        "IncrementOverallRetry": {
+            "Type": "Pass",
+            "Parameters": _counters({"retries.$": "States.MathAdd($.counters.overall.retries, 1)"}),
+            "ResultPath": "$.counters",
+            "Next": "WaitBeforeRetry",
+        },
+        "WaitBeforeRetry": _wait(PASS_WAIT, "GetClusterState"),
+        "OverallRetryError": use.notification("OverallRetryError", "ReleaseLockAfterError"),
+    }
+
+
+def _build_ends(use: "_Builder") -> States:
+    """Return the states after the last decision: notify, release the lock, end."""
+    return {
+        "SendCompletionNotification": use.notification(
+            "Completed", "ReleaseLock", on_error="ReleaseLockAfterFailedNotification"
+        ),
+        "ReleaseLock": use.release("ScalingSucceeded"),
+        "ScalingSucceeded": {"Type": "Succeed"},
+        "ReleaseLockAfterFailedNotification": use.release("NotificationFailed"),
+        "NotificationFailed": {
+            "Type": "Fail",
+            "Error": "NotificationError",
+            "Cause": "All instances were changed, but the notification could not be sent.",
+        },
+        "UnexpectedError": use.notification("UnexpectedError", "ReleaseLockAfterError"),
+        "ReleaseLockAfterError": use.release("ScalingFailed"),
+        "ScalingFailed": {
+            "Type": "Fail",
+            "Error": "ScalingError",
+            "Cause": "The run ended before all instances were changed. The notification says why.",
+        },
+        "SendSkippedNotification": use.notification("Skipped", "ScalingSkipped", on_error="ScalingSkipped"),
+        "ScalingSkipped": {"Type": "Succeed"},
+    }
+
+
+class _Builder:
+    """Builds states that use resources."""
+
+    def __init__(self, resources: Resources) -> None:
+        self.resources = resources
+
+    def service(self, name: str) -> str:
+        return f"arn:{self.resources.partition}:states:::{name}"
+
+    def task(
+        self,
+        function: Function,
+        payload: Mapping[str, Any],
+        result: str,
+        following: str,
+        *,
+        on_error: str | None = "UnexpectedError",
+    ) -> State:
+        """Return a state that invokes a function, and stores the fields that it returns at `result`."""
+        state: State = {
+            "Type": "Task",
+            "Resource": self.service("lambda:invoke"),
+            "Parameters": {"FunctionName": self.resources.functions[function], "Payload": dict(payload)},
+            "ResultSelector": {f"{field}.$": f"$.Payload.{field}" for field in RESULTS[function]},
+            "ResultPath": result,
+            # The function's own timeout comes first, so that its log says where the time went.
+            "TimeoutSeconds": TIMEOUTS[function] + 30,
+            "Retry": [_retry_transient(*_LAMBDA_ERRORS)],
+        }
+        if on_error is not None:
+            state["Catch"] = [_catch(on_error)]
+        return {**state, "Next": following}
+
+    def notification(self, kind: str, following: str, *, on_error: str | None = None) -> State:
+        """Return a state that sends a notification about the run. If that fails, the run goes on, to its end."""
+        payload = {"kind": kind, "execution.$": "$$.Execution.Id", "run.$": "$"}
+        state = self.task(Function.SEND_NOTIFICATION, payload, "$.notification", following)
+        return {**state, "Catch": [_catch(on_error or following, "$.notificationError")]}
+
+    def release(self, following: str) -> State:
+        """Return a state that releases the lock. A lock of another run stays; an unreleased one expires."""
+        return {
+            "Type": "Task",
+            "Resource": self.service("dynamodb:deleteItem"),
+            "Parameters": {
+                "TableName": self.resources.lock_table,
+                "Key": {"lockId": {"S.$": "$.clusterIdentifier"}},
+                "ConditionExpression": "executionArn = :own",
+                "ExpressionAttributeValues": {":own": {"S.$": "$$.Execution.Id"}},
+            },
+            "ResultPath": None,
+            "TimeoutSeconds": 60,
+            "Retry": [_retry_transient("DynamoDB.AmazonDynamoDBException", "States.Timeout")],
+            "Catch": [_catch(following, "$.lockError")],
+            "Next": following,
+        }
+
+
+RESULTS: Mapping[Function, tuple[str, ...]] = {
+    Function.MODIFY_INSTANCE: ("isSatisfied", "reason"),
+    Function.FAILOVER_CLUSTER: ("isSatisfied", "reason"),
+    Function.CHECK_INSTANCE_STATUS: (
+        *("outcome", "reason", "writerInstanceId", "isWriterSatisfied"),
+        *("isVerified", "problems", "instances"),
+    ),
+    Function.GET_CLUSTER_INSTANCES: ("cluster", "state", "reason", "nextStep", "lock"),
+    Function.SEND_NOTIFICATION: ("messageId",),
+}
+"""The fields that each function of the state machine returns, always all of them."""
+_LAMBDA_ERRORS = (
+    *("Lambda.ClientExecutionTimeoutException", "Lambda.ServiceException", "Lambda.AWSLambdaException"),
+    *("Lambda.SdkClientException", "Lambda.TooManyRequestsException"),
+)
+_COUNTERS = ("clusterStart", "dedicatedReader", "failover", "oldWriter")
+
+
+def _counters(overall: State | None = None) -> State:
+    """Return the counters of a new pass."""
+    return {"overall": overall or {"retries": 0}, **{name: {"retries": 0} for name in _COUNTERS}}
+
+
+def _increment(counter: str, following: str) -> State:
+    return {
+        "Type": "Pass",
+        "Parameters": {"retries.$": f"States.MathAdd($.counters.{counter}.retries, 1)"},
+        "ResultPath": f"$.counters.{counter}",
+        "Next": following,
+    }
+
+
+def _is_below(counter: str, limit: int, following: str) -> State:
+    return {"Variable": f"$.counters.{counter}.retries", "NumericLessThan": limit, "Next": following}
+
+
+def _is_text(name: str) -> State:
+    variable = f"$.{name}"
+    return {"And": [{"Variable": variable, "IsPresent": True}, {"Variable": variable, "IsString": True}]}
+
+
+def _choice(*choices: State, default: str) -> State:
+    return {"Type": "Choice", "Choices": list(choices), "Default": default}
+
+
+def _wait(seconds: int, following: str) -> State:
+    return {"Type": "Wait", "Seconds": seconds, "Next": following}
+
+
+def _pass(following: str) -> State:
+    return {"Type": "Pass", "Next": following}
+
+
+def _update_cluster(following: str) -> State:
+    return {"Type": "Pass", "InputPath": "$.refresh.cluster", "ResultPath": "$.cluster", "Next": following}
+
+
+def _catch(following: str, result: str = "$.error") -> State:
+    return {"ErrorEquals": ["States.ALL"], "ResultPath": result, "Next": following}
+
+
+def _retry_transient(*errors: str) -> State:
+    return {"ErrorEquals": list(errors), "IntervalSeconds": 2, "MaxAttempts": TASK_ATTEMPTS, "BackoffRate": 2.0}

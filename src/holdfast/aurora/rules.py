@@ -1,0 +1,228 @@
+"""Decide each step of a run: what to modify, what to fail over, what to check, and where to go on. Pure.
+
+A run never modifies the writer, and modifies no instance while another that clients depend on is not available. Every
+step looks at the cluster as it is now, so that a step which is already satisfied changes nothing, and a run can be
+repeated without harm.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from holdfast.aurora.cluster import Availability, Cluster, Instance
+
+
+class Role(StrEnum):
+    """The role that an instance must have for a check to succeed."""
+
+    ANY = "any"
+    WRITER = "writer"
+
+
+class CheckOutcome(StrEnum):
+    """The result of checking one instance."""
+
+    READY = "ready"
+    RETRY = "retry"
+    FAILED = "failed"
+    """It cannot become ready by waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """The result of checking one instance, with the reason in words."""
+
+    outcome: CheckOutcome
+    reason: str
+
+
+def check_instance(cluster: Cluster, instance_id: str, classes: Sequence[str], role: Role) -> Check:
+    """Check whether an instance is available, has one of `classes`, and has the role."""
+    instance = cluster.find(instance_id)
+    if instance is None:
+        return Check(CheckOutcome.RETRY, f"{instance_id or 'the instance'} does not exist any more")
+    state = f"{instance.id} is {instance.status} with {instance.instance_class}"
+    if instance.availability in {Availability.BROKEN, Availability.STOPPED}:
+        return Check(CheckOutcome.FAILED, f"{state}: it does not become available by itself")
+    if not instance.is_ready(classes):
+        return Check(CheckOutcome.RETRY, f"{state}: expected available with {' or '.join(classes)}")
+    if role is Role.WRITER and not instance.is_writer:
+        return Check(CheckOutcome.RETRY, f"{instance.id} is not the writer")
+    return Check(CheckOutcome.READY, state)
+
+
+class ModifyDecision(StrEnum):
+    """Whether to modify an instance."""
+
+    MODIFY = "modify"
+    SATISFIED = "satisfied"
+    BLOCKED = "blocked"
+    """Not now: the next check finds out whether it can be modified later."""
+    REFUSED = "refused"
+    """Never: the run must end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Modification:
+    """The decision on modifying an instance, with the reason in words."""
+
+    decision: ModifyDecision
+    reason: str
+
+
+def decide_modification(cluster: Cluster, instance_id: str, classes: Sequence[str]) -> Modification:
+    """Decide whether to give an instance another class now."""
+    instance = cluster.find(instance_id)
+    if instance is None:
+        return Modification(ModifyDecision.BLOCKED, f"{instance_id or 'the instance'} does not exist any more")
+    if instance.has_class(classes):
+        return Modification(ModifyDecision.SATISFIED, f"{instance.id} has {instance.instance_class}")
+    if instance.is_writer:
+        return Modification(ModifyDecision.BLOCKED, f"{instance.id} is the writer, which is never modified")
+    others = instance.pending - {"DBInstanceClass"}
+    if others:
+        names = ", ".join(sorted(others))
+        return Modification(
+            ModifyDecision.REFUSED, f"{instance.id} has pending changes ({names}), which would be applied"
+        )
+    if instance.availability is not Availability.AVAILABLE or instance.pending:
+        return Modification(ModifyDecision.BLOCKED, f"{instance.id} is {instance.status}, or being changed")
+    unavailable = [each for each in _find_needed(cluster, classes) if each.availability is not Availability.AVAILABLE]
+    if unavailable:
+        names = ", ".join(f"{each.id} is {each.status}" for each in unavailable)
+        return Modification(ModifyDecision.BLOCKED, f"not while {names}")
+    return Modification(ModifyDecision.MODIFY, f"{instance.id} has {instance.instance_class}")
+
+
+def _find_needed(cluster: Cluster, classes: Sequence[str]) -> list[Instance]:
+    """Return the instances of which only one may be unavailable: writer, dedicated reader, and changed ones."""
+    roles = (cluster.writer, cluster.dedicated_reader)
+    return [each for each in cluster.instances if each in roles or _was_changed(each, classes)]
+
+
+def _was_changed(instance: Instance, classes: Sequence[str]) -> bool:
+    if instance.status == "creating":
+        return False  # by Auto Scaling, after the failover with the new writer's class
+    return instance.instance_class in classes or instance.status == "modifying" or bool(instance.pending)
+
+
+class FailoverDecision(StrEnum):
+    """Whether to fail over."""
+
+    FAIL_OVER = "fail-over"
+    SATISFIED = "satisfied"
+    BLOCKED = "blocked"
+
+
+@dataclass(frozen=True, slots=True)
+class Failover:
+    """The decision on a failover, with the reason in words."""
+
+    decision: FailoverDecision
+    reason: str
+
+
+def decide_failover(cluster: Cluster, target_id: str, classes: Sequence[str]) -> Failover:
+    """Decide whether to make `target_id` the writer now."""
+    target = cluster.find(target_id)
+    if target is None:
+        return Failover(FailoverDecision.BLOCKED, f"{target_id or 'the dedicated reader'} does not exist any more")
+    if target.is_writer:
+        return Failover(FailoverDecision.SATISFIED, f"{target.id} is the writer")
+    if not target.is_ready(classes):
+        return Failover(FailoverDecision.BLOCKED, f"{target.id} is {target.status} with {target.instance_class}")
+    if cluster.status != "available":
+        return Failover(FailoverDecision.BLOCKED, f"cluster {cluster.id} is {cluster.status}")
+    return Failover(FailoverDecision.FAIL_OVER, f"{target.id} is ready")
+
+
+class Step(StrEnum):
+    """The parts of a run that are checked and repeated."""
+
+    START = "Start"
+    DEDICATED_READER = "DedicatedReader"
+    FAILOVER = "Failover"
+    OLD_WRITER = "OldWriter"
+    AUTOSCALING_READER = "AutoScalingReader"
+
+
+class NextStep(StrEnum):
+    """Where a run goes on after it has refreshed what it knows."""
+
+    CHECK = "check"
+    SCALE = "scale"
+    SCALE_DEDICATED_READER = "scale-dedicated-reader"
+    FAIL_OVER = "fail-over"
+    COMPLETE = "complete"
+
+
+def decide_next_step(cluster: Cluster, step: Step, instance_id: str, classes: Sequence[str]) -> NextStep:
+    """Decide how to go on with a step after waiting. `instance_id` is the instance of the step, as it is now."""
+    instance = cluster.find(instance_id)
+    if step is Step.FAILOVER:
+        return _decide_after_failover(cluster, instance, classes)
+    if step is Step.AUTOSCALING_READER and (instance is None or instance.is_writer):
+        return NextStep.COMPLETE  # scaled in; or promoted, which the final verification finds
+    if step is Step.OLD_WRITER and instance is not None and instance.is_writer and not instance.has_class(classes):
+        return NextStep.FAIL_OVER  # Aurora has promoted it again
+    can_scale = instance is not None and instance.availability is Availability.AVAILABLE
+    return NextStep.SCALE if instance and can_scale and not instance.has_class(classes) else NextStep.CHECK
+
+
+def _decide_after_failover(cluster: Cluster, target: Instance | None, classes: Sequence[str]) -> NextStep:
+    if target is None or target.is_writer or target.availability is not Availability.AVAILABLE:
+        return NextStep.CHECK
+    if not target.has_class(classes):
+        return NextStep.SCALE_DEDICATED_READER  # a replacement
+    return NextStep.FAIL_OVER if cluster.status == "available" else NextStep.CHECK
+
+
+class ClusterState(StrEnum):
+    """Whether a run can begin."""
+
+    READY = "ready"
+    STARTING = "starting"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """Whether a run can begin, with the reason in words."""
+
+    state: ClusterState
+    reason: str
+
+
+def decide_start(cluster: Cluster) -> Start:
+    """Decide whether a run can begin. A stopped cluster is never started."""
+    if not cluster.engine.startswith("aurora"):
+        return Start(ClusterState.REFUSED, f"{cluster.id} is no Aurora cluster: its engine is {cluster.engine}")
+    if cluster.status in {"stopped", "stopping"}:
+        return Start(ClusterState.REFUSED, f"cluster {cluster.id} is {cluster.status}: start it first")
+    stopped = [each.id for each in cluster.instances if each.availability is Availability.STOPPED]
+    if cluster.status == "starting" or stopped:
+        return Start(ClusterState.STARTING, f"cluster {cluster.id} is {cluster.status}")
+    if any(each.instance_class == "db.serverless" for each in cluster.instances):
+        return Start(
+            ClusterState.REFUSED, f"cluster {cluster.id} has serverless instances: change its capacity instead"
+        )
+    if cluster.writer is None:
+        return Start(ClusterState.STARTING, f"cluster {cluster.id} has no writer")
+    if cluster.dedicated_reader is None:
+        return Start(
+            ClusterState.REFUSED,
+            f"cluster {cluster.id} has no dedicated reader: without one, the database would be down for minutes",
+        )
+    core = (cluster.writer, cluster.dedicated_reader)
+    if cluster.status != "available" or any(each.status == "starting" for each in core):
+        return Start(ClusterState.STARTING, f"cluster {cluster.id} is {cluster.status}")
+    return Start(ClusterState.READY, f"cluster {cluster.id} is available")
+
+
+def find_problems(instances: Sequence[Instance], classes: Sequence[str]) -> list[str]:
+    """Return what keeps these instances from being ready, in words. A reader that is being created is no problem."""
+    return [
+        f"{each.id} is {each.status} with {each.instance_class}"
+        for each in instances
+        if not each.is_ready(classes) and not (each.status == "creating" and each.has_class(classes))
+    ]

@@ -1,0 +1,96 @@
+"""When runs start: schedule expressions, and a name for each run that makes a double start harmless. Pure."""
+
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone, tzinfo
+
+from holdfast._errors import InvalidValue
+
+JST = timezone(timedelta(hours=9), "JST")
+"""The time zone of `scheduleTime` without another one. Japan has no daylight-saving time."""
+_DAILY = re.compile(r"(\d{2}):(\d{2})")
+_ONCE = re.compile(r"(\d{4})-(\d{2})-(\d{2}) (\d{2}):(\d{2})")
+_CLUSTER_ID = re.compile(r"[a-z](?!.*--)[a-z0-9-]{0,61}[a-z0-9]|[a-z]", re.ASCII)
+_CLASS = re.compile(r"db\.[a-z0-9-]+\.[a-z0-9-]+", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class Schedule:
+    """A time of day, or one point in time."""
+
+    hour: int
+    minute: int
+    date: tuple[int, int, int] | None = None
+    """Year, month and day; None for every day."""
+
+    @property
+    def is_once(self) -> bool:
+        return self.date is not None
+
+
+def parse_schedule(text: str) -> Schedule:
+    """Parse `HH:MM` (every day) or `YYYY-MM-DD HH:MM` (once). Raise InvalidValue for anything else."""
+    daily, once = _DAILY.fullmatch(text), _ONCE.fullmatch(text)
+    if daily is None and once is None:
+        raise InvalidValue(f"scheduleTime is {text!r}: expected HH:MM for every day, or YYYY-MM-DD HH:MM for once")
+    numbers = [int(group) for group in (daily or once or ()).groups()]  # type: ignore[union-attr]
+    try:
+        datetime(*(numbers if once else [2000, 1, 1, *numbers]))  # type: ignore[arg-type]  # noqa: DTZ001
+    except ValueError as error:
+        raise InvalidValue(f"scheduleTime is {text!r}: there is no such time ({error})") from error
+    year_month_day = (numbers[0], numbers[1], numbers[2]) if once else None
+    return Schedule(numbers[-2], numbers[-1], year_month_day)
+
+
+def build_rule_expression(schedule: Schedule, now: float, zone: tzinfo = JST) -> str:
+    """Return the cron expression of an EventBridge rule, in UTC. Raise InvalidValue for a time that has passed."""
+    year, month, day = schedule.date or (2000, 1, 2)
+    at = datetime(year, month, day, schedule.hour, schedule.minute, tzinfo=zone).astimezone(UTC)
+    if not schedule.is_once:
+        return f"cron({at.minute} {at.hour} * * ? *)"
+    if at.timestamp() <= now:
+        raise InvalidValue(f"{format_schedule(schedule)} has passed: choose a later time")
+    return f"cron({at.minute} {at.hour} {at.day} {at.month} ? {at.year})"
+
+
+def is_one_off_expression(expression: str) -> bool:
+    """Return whether a cron expression names a year, so that it cannot fire again after that."""
+    return re.fullmatch(r"cron\(\d+ \d+ \d+ \d+ \? \d{4}\)", expression) is not None
+
+
+def build_scheduler_expression(schedule: Schedule, now: float, zone: tzinfo) -> str:
+    """Return the expression of an EventBridge Scheduler schedule, in `zone`. Raise InvalidValue for a past time."""
+    if schedule.date is None:
+        return f"cron({schedule.minute} {schedule.hour} * * ? *)"
+    at = datetime(*schedule.date, schedule.hour, schedule.minute, tzinfo=zone)
+    if at.timestamp() <= now:
+        raise InvalidValue(f"{format_schedule(schedule)} has passed: choose a later time")
+    return f"at({at:%Y-%m-%dT%H:%M:%S})"
+
+
+def format_schedule(schedule: Schedule) -> str:
+    """Return the text that `parse_schedule` reads."""
+    time = f"{schedule.hour:02}:{schedule.minute:02}"
+    return time if schedule.date is None else "{:04}-{:02}-{:02} ".format(*schedule.date) + time
+
+
+def build_execution_name(cluster_id: str, scheduled: datetime) -> str:
+    """Return the name of the run that a schedule starts at a time: the same for every delivery of the same event.
+
+    An underscore cannot occur in the id of a cluster, so the runs of one cluster can be found by their names.
+    """
+    return f"{cluster_id}_{scheduled.astimezone(UTC):%Y%m%dT%H%MZ}"
+
+
+def check_cluster_id(value: object) -> str:
+    """Return `value` if it can be the id of a cluster. Raise InvalidValue otherwise."""
+    if not isinstance(value, str) or not _CLUSTER_ID.fullmatch(value):
+        raise InvalidValue(f"clusterIdentifier is {value!r}: expected the id of a cluster, such as shop-cluster")
+    return value
+
+
+def check_class(value: object) -> str:
+    """Return `value` if it can be an instance class. Raise InvalidValue otherwise."""
+    if not isinstance(value, str) or not _CLASS.fullmatch(value):
+        raise InvalidValue(f"targetClass is {value!r}: expected an instance class, such as db.t4g.medium")
+    return value
