@@ -161,8 +161,13 @@ class Functions:
     def check_instance_status(self, event: Event) -> Result:
         """Check one instance; or, with `verify`, either writer and dedicated reader or all other readers."""
         result: Result = {
-            "outcome": CheckOutcome.RETRY, "reason": "", "writerInstanceId": "", "isWriterSatisfied": False,
-            "isVerified": False, "problems": [], "instances": [],
+            "outcome": CheckOutcome.RETRY,
+            "reason": "",
+            "writerInstanceId": "",
+            "isWriterSatisfied": False,
+            "isVerified": False,
+            "problems": [],
+            "instances": [],
         }
         cluster = self._try_to_read(event)
         if isinstance(cluster, str):

@@ -33,6 +33,8 @@ MAX_PASS_RETRIES = 3
 """Repetitions of the whole run after the first."""
 TIMEOUT_SECONDS = 216_000
 """The longest possible run waits for 57.9 hours. The lock expires with it."""
+NOTIFICATION_ERROR = "NotificationError"
+"""The error of an execution whose notification could not be sent."""
 TASK_ATTEMPTS = 3
 """Retries of a task whose function could not be invoked. With more, the longest run could exceed the 25,000 events that
 the history of an execution may have."""
@@ -85,7 +87,7 @@ def build_machine(resources: Resources) -> dict[str, Any]:
             {"And": [_is_text(name) for name in ("clusterIdentifier", "targetClass")], "Next": "GetClusterState"},
             default="InvalidInputError",
         ),
-        "InvalidInputError": use.notification("InvalidInputError", "ScalingFailed"),
+        "InvalidInputError": use.notification("InvalidInputError", "ScalingFailed", on_error="NotificationFailed"),
         **_build_start(use),
         **_build_family(
             use,
@@ -250,7 +252,9 @@ def _build_family(
             *({"Variable": "$.refresh.nextStep", "StringEquals": each, "Next": next_steps[each]} for each in possible),
             default=check,
         ),
-        error: use.notification(error, "AutoScalingReaderFailed" if is_in_map else "ReleaseLockAfterError"),
+        error: use.notification(error, "AutoScalingReaderFailed", on_error="AutoScalingReaderNotificationFailed")
+        if is_in_map
+        else use.notification(error, "ReleaseLockAfterError"),
     }
     if is_failover:
         del states[f"Was{step}Satisfied"]
@@ -289,6 +293,7 @@ def _build_readers(use: "_Builder") -> State:
                     "Error": "AutoScalingReaderStatusError",
                     "Cause": "A reader did not become ready. The notification says why.",
                 },
+                "AutoScalingReaderNotificationFailed": _notification_failed(),
             },
         },
         "ResultPath": None,
@@ -297,6 +302,11 @@ def _build_readers(use: "_Builder") -> State:
                 "ErrorEquals": ["AutoScalingReaderStatusError"],
                 "ResultPath": "$.error",
                 "Next": "ReleaseLockAfterError",
+            },
+            {
+                "ErrorEquals": [NOTIFICATION_ERROR],
+                "ResultPath": "$.error",
+                "Next": "ReleaseLockAfterFailedNotification",
             },
             _catch("UnexpectedError"),
         ],
@@ -354,17 +364,11 @@ def _build_verification(use: "_Builder") -> States:
 def _build_ends(use: "_Builder") -> States:
     """Return the states after the last decision: notify, release the lock, end."""
     return {
-        "SendCompletionNotification": use.notification(
-            "Completed", "ReleaseLock", on_error="ReleaseLockAfterFailedNotification"
-        ),
+        "SendCompletionNotification": use.notification("Completed", "ReleaseLock"),
         "ReleaseLock": use.release("ScalingSucceeded"),
         "ScalingSucceeded": {"Type": "Succeed"},
         "ReleaseLockAfterFailedNotification": use.release("NotificationFailed"),
-        "NotificationFailed": {
-            "Type": "Fail",
-            "Error": "NotificationError",
-            "Cause": "All instances were changed, but the notification could not be sent.",
-        },
+        "NotificationFailed": _notification_failed(),
         "UnexpectedError": use.notification("UnexpectedError", "ReleaseLockAfterError"),
         "ReleaseLockAfterError": use.release("ScalingFailed"),
         "ScalingFailed": {
@@ -410,11 +414,11 @@ class _Builder:
             state["Catch"] = [_catch(on_error)]
         return {**state, "Next": following}
 
-    def notification(self, kind: str, following: str, *, on_error: str | None = None) -> State:
-        """Return a state that sends a notification about the run. If that fails, the run goes on, to its end."""
+    def notification(self, kind: str, following: str, *, on_error: str = "ReleaseLockAfterFailedNotification") -> State:
+        """Return a state that sends a notification about the run."""
         payload = {"kind": kind, "execution.$": "$$.Execution.Id", "run.$": "$"}
         state = self.task(Function.SEND_NOTIFICATION, payload, "$.notification", following)
-        return {**state, "Catch": [_catch(on_error or following, "$.notificationError")]}
+        return {**state, "Catch": [_catch(on_error, "$.notificationError")]}
 
     def release(self, following: str) -> State:
         """Return a state that releases the lock. A lock of another run stays; an unreleased one expires."""
@@ -490,6 +494,15 @@ def _pass(following: str) -> State:
 
 def _update_cluster(following: str) -> State:
     return {"Type": "Pass", "InputPath": "$.refresh.cluster", "ResultPath": "$.cluster", "Next": following}
+
+
+def _notification_failed() -> State:
+    """Return the end of a run that could not tell how it ended: the rule on its status tries once more."""
+    return {
+        "Type": "Fail",
+        "Error": NOTIFICATION_ERROR,
+        "Cause": "The run has ended, but its notification could not be sent.",
+    }
 
 
 def _catch(following: str, result: str = "$.error") -> State:
