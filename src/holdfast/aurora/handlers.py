@@ -107,6 +107,8 @@ class Functions:
         rule, events = self._environment["RULE_NAME"], self._session.client("events")
         constant = {"clusterIdentifier": cluster, "targetClass": target, "fallbackClasses": fallbacks}
         template = json.dumps(constant)[:-1] + ', "scheduledTime": <time>}'
+        # Without a queue (outside a deployment), an event that cannot be delivered is lost.
+        dead_letters = self._environment.get("DEAD_LETTER_ARN")
         # The target first: a rule that fired with the target of an earlier schedule would scale the wrong cluster.
         events.put_targets(
             Rule=rule,
@@ -116,6 +118,7 @@ class Functions:
                     "Arn": self._environment["SCHEDULE_SCALING_ARN"],
                     "InputTransformer": {"InputPathsMap": {"time": "$.time"}, "InputTemplate": template},
                     "RetryPolicy": {"MaximumEventAgeInSeconds": 900, "MaximumRetryAttempts": 10},
+                    **({"DeadLetterConfig": {"Arn": dead_letters}} if dead_letters else {}),
                 }
             ],
         )

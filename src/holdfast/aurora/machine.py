@@ -10,7 +10,7 @@ it. Every end sends a notification and releases the lock.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, TypeAlias
 
@@ -52,6 +52,8 @@ class Function(StrEnum):
     SEND_NOTIFICATION = "send-notification"
 
 
+SERVICES = ("lambda:invoke", "dynamodb:putItem", "dynamodb:deleteItem")
+"""The calls that the state machine makes itself."""
 TIMEOUTS: Mapping[Function, int] = {
     Function.UPDATE_SCHEDULE: 30,
     Function.SCHEDULE_SCALING: 900,
@@ -70,7 +72,8 @@ class Resources:
 
     functions: Mapping[Function, str]
     lock_table: str
-    partition: str = "aws"
+    services: Mapping[str, str] = field(default_factory=lambda: {each: f"arn:aws:states:::{each}" for each in SERVICES})
+    """The ARN of each of `SERVICES`, which begins differently in China and GovCloud."""
 
 
 def build_machine(resources: Resources) -> dict[str, Any]:
@@ -142,7 +145,7 @@ def _build_start(use: "_Builder") -> States:
         "UpdateClusterState": _update_cluster("AcquireLock"),
         "AcquireLock": {
             "Type": "Task",
-            "Resource": use.service("dynamodb:putItem"),
+            "Resource": use.resources.services["dynamodb:putItem"],
             "Parameters": {
                 "TableName": use.resources.lock_table,
                 "Item": {
@@ -387,9 +390,6 @@ class _Builder:
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
 
-    def service(self, name: str) -> str:
-        return f"arn:{self.resources.partition}:states:::{name}"
-
     def task(
         self,
         function: Function,
@@ -402,7 +402,7 @@ class _Builder:
         """Return a state that invokes a function, and stores the fields that it returns at `result`."""
         state: State = {
             "Type": "Task",
-            "Resource": self.service("lambda:invoke"),
+            "Resource": self.resources.services["lambda:invoke"],
             "Parameters": {"FunctionName": self.resources.functions[function], "Payload": dict(payload)},
             "ResultSelector": {f"{field}.$": f"$.Payload.{field}" for field in RESULTS[function]},
             "ResultPath": result,
@@ -424,7 +424,7 @@ class _Builder:
         """Return a state that releases the lock. A lock of another run stays; an unreleased one expires."""
         return {
             "Type": "Task",
-            "Resource": self.service("dynamodb:deleteItem"),
+            "Resource": self.resources.services["dynamodb:deleteItem"],
             "Parameters": {
                 "TableName": self.resources.lock_table,
                 "Key": {"lockId": {"S.$": "$.clusterIdentifier"}},
