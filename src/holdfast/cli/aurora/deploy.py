@@ -1,0 +1,192 @@
+"""`holdfast aurora template`, `package`, `deploy` and `remove`: what runs need in AWS."""
+
+import sys
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import msgspec
+from cyclopts import Parameter
+
+from holdfast._clock import SystemClock
+from holdfast._errors import InvalidValue
+from holdfast.aurora.cluster import AUTOSCALING_PATTERN
+from holdfast.aurora.names import Names
+from holdfast.aurora.template import Network, Scheduler, TemplateOptions, build_template
+from holdfast.cli.output import Json, SettingsFile, create_file, print_json, print_note, print_result, print_table
+from holdfast.compose import open_aws_session
+from holdfast.config import load
+
+if TYPE_CHECKING:
+    from holdfast.aurora.deploy import ChangeSet, StackEvent
+
+Prefix = Annotated[str, Parameter(help="Begins the name of every resource. The stack is <prefix>-scaling.")]
+Region = Annotated[str | None, Parameter(help="The region. Overrides aws.region.")]
+Yes = Annotated[bool, Parameter(help="Do not ask for confirmation.")]
+Output = Annotated[Path | None, Parameter(help="A new file. Default: standard output.")]
+Force = Annotated[bool, Parameter(help="Overwrite an existing file of --output.")]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackOptions:
+    """The options that select what is deployed."""
+
+    prefix: Prefix
+    network: Annotated[
+        Literal["new", "existing", "none"],
+        Parameter(help="Where functions run: in a new VPC, in --subnet of an existing one, or in none."),
+    ]
+    subnet: Annotated[list[str] | None, Parameter(help="A subnet of an existing VPC. May be repeated.")] = None
+    security_group: Annotated[
+        list[str] | None, Parameter(help="A security group of an existing VPC. May be repeated.")
+    ] = None
+    scheduler: Annotated[
+        Literal["rule", "scheduler"],
+        Parameter(help="One schedule by a rule, or also several by EventBridge Scheduler."),
+    ] = "rule"
+    database: Annotated[
+        list[str] | None,
+        Parameter(
+            help="Id of clusters and instances that runs may change; * at its end matches any text. May be repeated. "
+            "Default: <prefix>-*."
+        ),
+    ] = None
+    email: Annotated[str | None, Parameter(help="An address that gets notifications, after confirming.")] = None
+    autoscaling_pattern: Annotated[
+        str, Parameter(help="Regular expression for ids of autoscaling readers without the tag of Auto Scaling.")
+    ] = AUTOSCALING_PATTERN
+
+    def build(self) -> TemplateOptions:
+        return TemplateOptions(
+            prefix=self.prefix,
+            network=Network(self.network),
+            subnets=tuple(self.subnet or ()),
+            security_groups=tuple(self.security_group or ()),
+            scheduler=Scheduler(self.scheduler),
+            databases=tuple(self.database or ()),
+            email=self.email,
+            autoscaling_pattern=self.autoscaling_pattern,
+        )
+
+
+def template(stack: StackOptions, *, output: Output = None, force: Force = False) -> None:
+    """Write the CloudFormation template, for deploying it with other tools. Calls nothing.
+
+    Its parameter CodeBucket is a bucket with the zip of `holdfast aurora package`.
+    Example: holdfast aurora template --prefix shop --network none --output shop.json
+    """
+    from holdfast.aurora.deploy import get_code_key
+    from holdfast.aurora.package import build_package
+
+    built = build_template(stack.build(), get_code_key(stack.prefix, build_package().digest))
+    if output is None:
+        print_json(built)
+        return
+    with create_file(output, force=force) as file:
+        file.write(msgspec.json.format(msgspec.json.encode(built), indent=2) + b"\n")
+
+
+def package(*, prefix: Prefix, output: Path, force: Force = False, json: Json = False) -> None:
+    """Write the zip of the functions. The same code gives the same bytes.
+
+    Upload it to a bucket with the printed key, which the template of the same prefix contains.
+    Example: holdfast aurora package --prefix shop --output functions.zip
+    """
+    from holdfast.aurora.deploy import get_code_key
+    from holdfast.aurora.package import build_package
+
+    built = build_package()
+    with create_file(output, force=force) as file:
+        file.write(built.content)
+    key = get_code_key(prefix, built.digest)
+    result = {"file": str(output), "bytes": len(built.content), "key": key}
+    print_result(result, f"{output}: {len(built.content)} bytes, key {key}", as_json=json)
+
+
+def deploy(
+    stack: StackOptions,
+    *,
+    bucket: Annotated[
+        str | None,
+        Parameter(help="A bucket of the same region for the code. Default: holdfast-aurora-<account>-<region>."),
+    ] = None,
+    yes: Yes = False,
+    region: Region = None,
+    settings: SettingsFile = None,
+    json: Json = False,
+) -> None:
+    """Create or update the stack: show what would change, ask, and change it.
+
+    Example: holdfast aurora deploy --prefix shop --network none --email ops@example.com
+    """
+    from holdfast.aurora.deploy import Deployment
+
+    options = stack.build()
+    _require_answer(yes=yes)
+    with open_aws_session(load(settings, options={("aws", "region"): region}).settings) as session:
+        deployment = Deployment(session, SystemClock())
+        change_set = deployment.prepare(options, bucket)
+        result = {"stack": change_set.stack, "changes": [asdict(each) for each in change_set.changes]}
+        if not json:
+            _print_changes(change_set)
+        question = f"Make these {len(change_set.changes)} changes to stack {change_set.stack}?"
+        if not change_set.changes or not _confirm(question, yes=yes):
+            deployment.discard(change_set)
+            print_result({**result, "deployed": False, "outputs": {}}, "Nothing was changed.", as_json=json)
+            return
+        outputs = deployment.execute(change_set, _report if not json else _ignore)
+        text = "\n".join(["Deployed.", *(f"{name}: {value}" for name, value in sorted(outputs.items()))])
+        print_result({**result, "deployed": True, "outputs": outputs}, text, as_json=json)
+
+
+def remove(
+    *,
+    prefix: Prefix,
+    force: Annotated[bool, Parameter(help="Stop a run that is in progress.")] = False,
+    yes: Yes = False,
+    region: Region = None,
+    settings: SettingsFile = None,
+    json: Json = False,
+) -> None:
+    """Delete the stack with all its resources. Clusters stay as they are, and so does the bucket with the code.
+
+    Example: holdfast aurora remove --prefix shop
+    """
+    from holdfast.aurora.deploy import Deployment
+
+    _require_answer(yes=yes)
+    stack = Names(prefix).stack
+    with open_aws_session(load(settings, options={("aws", "region"): region}).settings) as session:
+        is_removed = _confirm(f"Delete stack {stack} with all its resources?", yes=yes)
+        if is_removed:
+            Deployment(session, SystemClock()).remove(prefix, _report if not json else _ignore, force=force)
+    text = f"Stack {stack} was deleted." if is_removed else "Nothing was changed."
+    print_result({"stack": stack, "removed": is_removed}, text, as_json=json)
+
+
+def _print_changes(change_set: "ChangeSet") -> None:
+    rows = [(each.action, each.resource, each.kind) for each in change_set.changes]
+    print_table(("CHANGE", "RESOURCE", "TYPE"), rows)
+
+
+def _report(event: "StackEvent") -> None:
+    reason = f": {event.reason}" if event.reason else ""
+    print_note(f"{event.status} {event.resource}{reason}", as_json=False)
+
+
+def _ignore(event: "StackEvent") -> None:
+    """Show nothing: with --json there is one document, at the end."""
+
+
+def _require_answer(*, yes: bool) -> None:
+    """Raise InvalidValue, before anything is done, if nobody can be asked for confirmation."""
+    if not yes and not sys.stdin.isatty():
+        raise InvalidValue("standard input is not a terminal, so you cannot be asked: confirm with --yes")
+
+
+def _confirm(question: str, *, yes: bool) -> bool:
+    if yes:
+        return True
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}
