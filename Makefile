@@ -22,6 +22,7 @@ demo: $(INSTALLED)  ## Show detection and evacuation of a failing zone, in about
 
 test: $(INSTALLED)  ## Run all tests, against real services on loopback (ARGS=... selects tests)
 	@scripts/chromium
+	@scripts/asl-validator
 	@scripts/test $(ARGS)
 
 proof: $(INSTALLED)  ## Run the long proofs, of which the tests are samples (PART=properties, cases or soak: only that part)

@@ -29,6 +29,9 @@ NOT_COUNTED = ("if TYPE_CHECKING:", r"class .*\bProtocol(\[.*\])?\):", "@overloa
 TESTED_ELSEWHERE = {
     "_errors": ["server/test_problems"],
     "_names": ["evacuate/test_evacuator", "queue/test_queue"],
+    "aurora/names": ["aurora/test_template"],
+    "aurora/network": ["aurora/test_template"],
+    "aurora/roles": ["aurora/test_template"],
     "calls/classify": ["calls/test_dependency"],
     "calls/resolvers/resolver": ["calls/resolvers/test_resolvers"],
     "calls/retry": ["calls/test_limits"],

@@ -39,21 +39,12 @@ def build_scaling_role(names: Names, databases: Sequence[str], *, has_network: b
         _allow("rds:FailoverDBCluster", clusters),
         _allow("states:StartExecution", build_arn("states", f"stateMachine:{names.stack}")),
         _allow(["events:DescribeRule", "events:DisableRule", "events:PutRule"], rule),
-        # Null, because ForAllValues also holds for a request without targets.
-        _allow(
-            "events:PutTargets",
-            rule,
-            **{"ForAllValues:ArnEquals": {"events:TargetArn": target}, "Null": {"events:TargetArn": "false"}},
-        ),
+        _allow("events:PutTargets", rule, **{"ForAllValues:ArnEquals": {"events:TargetArn": target}}),
         _allow_dead_letters(),
     ]
     if has_network:
-        # Lambda itself needs them, with the role of the function. EC2 offers no narrower resource for most of them.
+        # Lambda itself uses them with the role of the function, and asks for all resources.
         statements.append(_allow(_INTERFACE_ACTIONS, "*"))
-        # The code of the functions does not: only its own calls carry this key.
-        arns = [build_arn("lambda", f"function:{names.function(each)}") for each in functions]
-        condition = {"ArnLike": {"lambda:SourceFunctionArn": arns}}
-        statements.append({**_allow(_INTERFACE_ACTIONS, "*", **condition), "Effect": "Deny"})
     return _build_role(names.role("lambda-scaling-role"), "lambda.amazonaws.com", statements)
 
 
@@ -73,10 +64,7 @@ def build_execution_role(names: Names) -> Template:
     # All versions: an execution in progress invokes those that it started with.
     functions = [build_arn("lambda", f"function:{names.function(each)}:*") for each in MACHINE_FUNCTIONS]
     lock = build_arn("dynamodb", f"table/{names.lock_table}")
-    statements = [
-        _allow("lambda:InvokeFunction", functions),
-        _allow(["dynamodb:PutItem", "dynamodb:DeleteItem"], lock),
-    ]
+    statements = [_allow("lambda:InvokeFunction", functions), _allow(["dynamodb:PutItem", "dynamodb:DeleteItem"], lock)]
     source = {"ArnEquals": {"aws:SourceArn": build_arn("states", f"stateMachine:{names.stack}")}}
     return _build_role(names.role("stepfunctions-execution-role"), "states.amazonaws.com", statements, **source)
 

@@ -48,8 +48,6 @@ DEAD_LETTER_RETENTION = 1_209_600
 """Seconds, the most that SQS offers: two weeks."""
 NEVER = "cron(0 0 1 1 ? 2199)"
 """The schedule of the rule until update-schedule sets another one."""
-TARGET_ID = "schedule-scaling"
-"""The target that update-schedule replaces."""
 _PREFIX = re.compile(r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?")
 _DATABASE = re.compile(r"[a-z][a-z0-9-]{0,62}\*?")
 _SUBNET, _SECURITY_GROUP = re.compile(r"subnet-[0-9a-f]{8,17}"), re.compile(r"sg-[0-9a-f]{8,17}")
@@ -237,7 +235,6 @@ class _Builder:
             KeySchema=[{"AttributeName": "lockId", "KeyType": "HASH"}],
             TimeToLiveSpecification={"AttributeName": "expiresAt", "Enabled": True},
         )
-        self._resources["LockTable"] |= {"DeletionPolicy": "Delete", "UpdateReplacePolicy": "Delete"}
         functions = {function: get_logical_id(function) for function in MACHINE_FUNCTIONS}
         # `LambdaInvoke` for `lambda:invoke`
         services = {each: "".join(part[0].upper() + part[1:] for part in each.split(":")) for each in SERVICES}
@@ -293,7 +290,6 @@ class _Builder:
             MessageRetentionPeriod=DEAD_LETTER_RETENTION,
             SqsManagedSseEnabled=True,
         )
-        self._resources["DeadLetters"] |= {"DeletionPolicy": "Delete", "UpdateReplacePolicy": "Delete"}
         machine = build_arn("states", f"stateMachine:{self._names.stack}")
         self._add_rule(
             "ScheduleRule",
@@ -334,7 +330,7 @@ class _Builder:
         alias = f"{get_logical_id(function)}Alias"
         dead_letters = get_attribute("DeadLetters")
         target = {
-            "Id": TARGET_ID if function is Function.SCHEDULE_SCALING else function,
+            "Id": function,  # update-schedule replaces the target with this id
             "Arn": refer(alias),
             "RetryPolicy": {"MaximumEventAgeInSeconds": max_age, "MaximumRetryAttempts": 10},
             "DeadLetterConfig": {"Arn": dead_letters},
@@ -385,7 +381,8 @@ class _Builder:
             "RuleName": refer("ScheduleRule"),
             "UpdateScheduleArn": refer("UpdateScheduleAlias"),
             "ScheduleScalingArn": refer("ScheduleScalingAlias"),
-            "DeadLettersUrl": refer("DeadLetters"),
+            "DeadLettersArn": get_attribute("DeadLetters"),
+            "AutoscalingPattern": self._options.autoscaling_pattern,
         }
         if self._options.scheduler is Scheduler.SCHEDULER:
             outputs |= {"ScheduleGroup": refer("ScheduleGroup"), "SchedulerRoleArn": get_attribute("SchedulerRole")}
