@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 from botocore.exceptions import ClientError
 
@@ -83,7 +84,7 @@ class Deployment:
                 s3.put_object(Bucket=bucket, Key=key, Body=content, **owner)
             created = self._stacks.create_change_set(
                 StackName=name,
-                ChangeSetName=f"holdfast-{int(self._clock.wall())}",
+                ChangeSetName=f"holdfast-{uuid4().hex}",
                 ChangeSetType="CREATE" if is_new else "UPDATE",
                 # Templates of more than 51,200 bytes cannot be sent with the request.
                 TemplateURL=f"{s3.meta.endpoint_url}/{bucket}/{template_key}",
