@@ -56,11 +56,6 @@ class StackEvent:
 Report = Callable[[StackEvent], None]
 
 
-def get_code_key(prefix: str, digest: str) -> str:
-    """Return the key of the zip in its bucket."""
-    return f"holdfast/{prefix}/{digest}.zip"
-
-
 class Deployment:
     """Creates, changes and deletes stacks in one account and region."""
 
@@ -74,7 +69,7 @@ class Deployment:
         name, package = Names(options.prefix).stack, build_package()
         with _translate_refusals(name):
             is_new = self._check_stack(name)
-            code_key = get_code_key(options.prefix, package.digest)
+            code_key = package.get_key(options.prefix)
             template = json.dumps(build_template(options, code_key), separators=(",", ":")).encode()
             owner = {} if bucket else {"ExpectedBucketOwner": self._get_account()}
             bucket = bucket or self._create_bucket(**owner)

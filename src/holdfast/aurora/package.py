@@ -18,13 +18,13 @@ _READABLE_FILE = 0o100644 << 16
 
 @dataclass(frozen=True, slots=True)
 class Package:
-    """A zip, with a name for its content."""
+    """A zip."""
 
     content: bytes
 
-    @property
-    def digest(self) -> str:
-        return hashlib.sha256(self.content).hexdigest()
+    def get_key(self, prefix: str) -> str:
+        """Return the key of the zip in a bucket. It changes with the content."""
+        return f"holdfast/{prefix}/{hashlib.sha256(self.content).hexdigest()}.zip"
 
 
 def build_package() -> Package:

@@ -81,7 +81,7 @@ def _load_parliament() -> Any:
 
 def lint_definition(definition: dict[str, Any]) -> list[str]:
     """Return what statelint says about a state machine."""
-    from statelint.linter import Linter
+    from statelint.linter import Linter  # type: ignore[import-untyped]
 
     return list(Linter.validate(definition))
 

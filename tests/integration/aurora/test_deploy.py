@@ -12,6 +12,7 @@ import pytest
 from holdfast import Conflict, EngineError, NotFound
 from holdfast.aurora.deploy import Change, Deployment, StackEvent
 from holdfast.aurora.template import Network, Scheduler, TemplateOptions
+from holdfast.cli import main
 from holdfast.engines.aws import AwsOptions, AwsSession
 from holdfast.testing import FakeClock
 
@@ -221,3 +222,40 @@ def test_a_failed_creation_says_why_and_can_be_removed(enforcing_url: str, deplo
 def test_a_refusal_of_aws_is_an_error_of_ours(deployment: Deployment) -> None:
     with pytest.raises(EngineError, match="NoSuchBucket"):
         deployment.prepare(options("other"), "no-such-bucket-at-all")
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.usefixtures("root")
+def test_commands_show_the_changes_ask_and_then_make_them(
+    enforcing_url: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Needs a second: a stack is created and deleted."""
+    monkeypatch.setenv("HOLDFAST_AWS__ENDPOINT_URL", enforcing_url)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "test")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "test")
+    monkeypatch.setattr("holdfast.aurora.deploy.POLL_SECONDS", 0.05)
+
+    def run(*words: str, answer: str = "") -> tuple[str, str]:
+        monkeypatch.setattr("sys.stdin", _Terminal(answer))
+        code = main(["aurora", *words, "--prefix", "told", "--region", "eu-west-1"])
+        printed = capsys.readouterr()
+        assert code == 0, printed.err
+        return printed.out, printed.err
+
+    shown, asked = run("deploy", "--network", "none", answer="n\n")
+    assert "add     ModifyInstance" in shown
+    assert shown.endswith("Nothing was changed.\n")
+    assert "changes to stack told-scaling? [y/N]" in asked
+    shown, told = run("deploy", "--network", "none", answer="y\n")
+    assert "StateMachineArn: arn:aws:states:eu-west-1:000000000000:stateMachine:told-scaling" in shown
+    assert "CREATE_COMPLETE StateMachine" in told
+    again = json.loads(run("deploy", "--network", "none", "--yes", "--json")[0])
+    assert again == {"stack": "told-scaling", "changes": [], "deployed": False, "outputs": {}}
+    assert json.loads(run("remove", "--json", answer="no\n")[0]) == {"stack": "told-scaling", "removed": False}
+    shown, told = run("remove", "--yes")
+    assert shown == "Stack told-scaling was deleted.\n"
+    assert "DELETE_COMPLETE StateMachine" in told

@@ -76,10 +76,9 @@ def template(stack: StackOptions, *, output: Output = None, force: Force = False
     Its parameter CodeBucket is a bucket with the zip of `holdfast aurora package`.
     Example: holdfast aurora template --prefix shop --network none --output shop.json
     """
-    from holdfast.aurora.deploy import get_code_key
     from holdfast.aurora.package import build_package
 
-    built = build_template(stack.build(), get_code_key(stack.prefix, build_package().digest))
+    built = build_template(stack.build(), build_package().get_key(stack.prefix))
     if output is None:
         print_json(built)
         return
@@ -93,13 +92,12 @@ def package(*, prefix: Prefix, output: Path, force: Force = False, json: Json = 
     Upload it to a bucket with the printed key, which the template of the same prefix contains.
     Example: holdfast aurora package --prefix shop --output functions.zip
     """
-    from holdfast.aurora.deploy import get_code_key
     from holdfast.aurora.package import build_package
 
     built = build_package()
     with create_file(output, force=force) as file:
         file.write(built.content)
-    key = get_code_key(prefix, built.digest)
+    key = built.get_key(prefix)
     result = {"file": str(output), "bytes": len(built.content), "key": key}
     print_result(result, f"{output}: {len(built.content)} bytes, key {key}", as_json=json)
 
@@ -120,11 +118,11 @@ def deploy(
 
     Example: holdfast aurora deploy --prefix shop --network none --email ops@example.com
     """
-    from holdfast.aurora.deploy import Deployment
-
     options = stack.build()
     _require_answer(yes=yes)
     with open_aws_session(load(settings, options={("aws", "region"): region}).settings) as session:
+        from holdfast.aurora.deploy import Deployment  # after the session, which says what to install without boto3
+
         deployment = Deployment(session, SystemClock())
         change_set = deployment.prepare(options, bucket)
         result = {"stack": change_set.stack, "changes": [asdict(each) for each in change_set.changes]}
@@ -153,11 +151,11 @@ def remove(
 
     Example: holdfast aurora remove --prefix shop
     """
-    from holdfast.aurora.deploy import Deployment
-
     _require_answer(yes=yes)
     stack = Names(prefix).stack
     with open_aws_session(load(settings, options={("aws", "region"): region}).settings) as session:
+        from holdfast.aurora.deploy import Deployment
+
         is_removed = _confirm(f"Delete stack {stack} with all its resources?", yes=yes)
         if is_removed:
             Deployment(session, SystemClock()).remove(prefix, _report if not json else _ignore, force=force)
