@@ -20,6 +20,11 @@ from tests.unit.cli.conftest import Run
 
 COMMANDS = [
     "agent",
+    "aurora",
+    "aurora deploy",
+    "aurora package",
+    "aurora remove",
+    "aurora template",
     "backup",
     "calls",
     "calls advise",
@@ -76,7 +81,7 @@ def plain(text: str) -> str:
     return " ".join(text.split())
 
 
-GROUPS = ["calls", "calls simulate", "credential", "export", "queue", "shards", "zone"]
+GROUPS = ["aurora", "calls", "calls simulate", "credential", "export", "queue", "shards", "zone"]
 
 
 def in_group(group: str) -> list[str]:

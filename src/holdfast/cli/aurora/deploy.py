@@ -74,7 +74,7 @@ def template(stack: StackOptions, *, output: Output = None, force: Force = False
     """Write the CloudFormation template, for deploying it with other tools. Calls nothing.
 
     Its parameter CodeBucket is a bucket with the zip of `holdfast aurora package`.
-    Example: holdfast aurora template --prefix shop --network none --output shop.json
+    Example: holdfast aurora template --prefix shop --network none
     """
     from holdfast.aurora.package import build_package
 
@@ -116,7 +116,7 @@ def deploy(
 ) -> None:
     """Create or update the stack: show what would change, ask, and change it.
 
-    Example: holdfast aurora deploy --prefix shop --network none --email ops@example.com
+    Example: holdfast aurora deploy --prefix shop --network none
     """
     options = stack.build()
     _require_answer(yes=yes)
