@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -48,7 +49,6 @@ class StackEvent:
     """A step in the change of a stack."""
 
     resource: str
-    kind: str
     status: str
     reason: str
 
@@ -66,28 +66,35 @@ class Deployment:
 
     def prepare(self, options: TemplateOptions, bucket: str | None) -> ChangeSet:
         """Upload code and template, and create a change set. Without a bucket, use one of our own."""
-        name, package = Names(options.prefix).stack, build_package()
-        with _translate_refusals(name):
-            is_new = self._check_stack(name)
+        stack, package = Names(options.prefix).stack, build_package()
+        with _translate_refusals(stack):
+            is_new = self._check_stack(stack)
             code_key = package.get_key(options.prefix)
             template = json.dumps(build_template(options, code_key), separators=(",", ":")).encode()
-            owner = {} if bucket else {"ExpectedBucketOwner": self._get_account()}
-            bucket = bucket or self._create_bucket(**owner)
+            owner = {}
+            if bucket is None:
+                account = self._session.client("sts").get_caller_identity()["Account"]
+                owner["ExpectedBucketOwner"] = account  # so that nobody else's bucket of this name gets our code
+                bucket = self._create_bucket(account)
             template_key = code_key.removesuffix("zip") + "json"
             s3 = self._session.client("s3")
             for key, content in ((code_key, package.content), (template_key, template)):
                 s3.put_object(Bucket=bucket, Key=key, Body=content, **owner)
+            parameters = {"CodeBucket": bucket}
+            if options.subnets:
+                parameters["Subnets"] = ",".join(options.subnets)
+                parameters["SecurityGroups"] = ",".join(options.security_groups)
             created = self._stacks.create_change_set(
-                StackName=name,
+                StackName=stack,
                 ChangeSetName=f"holdfast-{uuid4().hex}",
                 ChangeSetType="CREATE" if is_new else "UPDATE",
                 # Templates of more than 51,200 bytes cannot be sent with the request.
                 TemplateURL=f"{s3.meta.endpoint_url}/{bucket}/{template_key}",
-                Parameters=[{"ParameterKey": "CodeBucket", "ParameterValue": bucket}],
+                Parameters=[{"ParameterKey": key, "ParameterValue": value} for key, value in parameters.items()],
                 Capabilities=["CAPABILITY_NAMED_IAM"],
             )
             changes = self._wait_for_change_set(created["Id"])
-        return ChangeSet(id=created["Id"], stack=name, is_new=is_new, changes=changes)
+        return ChangeSet(id=created["Id"], stack=stack, is_new=is_new, changes=changes)
 
     def discard(self, change_set: ChangeSet) -> None:
         """Delete a change set, and the empty stack that was created for it."""
@@ -99,9 +106,8 @@ class Deployment:
     def execute(self, change_set: ChangeSet, report: Report) -> Mapping[str, str]:
         """Make the changes. Return the outputs of the stack, or raise EngineError if AWS rolled the changes back."""
         with _translate_refusals(change_set.stack):
-            seen = set(self._list_event_ids(change_set.stack))
-            self._stacks.execute_change_set(ChangeSetName=change_set.id)
-            stack = self._wait_for_stack(change_set.stack, seen, report)
+            begin = partial(self._stacks.execute_change_set, ChangeSetName=change_set.id)
+            stack = self._change_stack(change_set.stack, begin, report)
         return {each["OutputKey"]: each["OutputValue"] for each in stack.get("Outputs", ())}
 
     def remove(self, prefix: str, report: Report, *, force: bool = False) -> None:
@@ -112,9 +118,8 @@ class Deployment:
             if stack is None:
                 raise NotFound(f"there is no stack {name} in this region: check --prefix and the region")
             self._end_runs(name, force=force)
-            seen = set(self._list_event_ids(stack["StackId"]))
-            self._stacks.delete_stack(StackName=stack["StackId"])
-            self._wait_for_stack(stack["StackId"], seen, report)
+            begin = partial(self._stacks.delete_stack, StackName=stack["StackId"])
+            self._change_stack(stack["StackId"], begin, report)
 
     def _find_stack(self, name: str) -> dict[str, Any] | None:
         try:
@@ -137,17 +142,13 @@ class Deployment:
             raise Conflict(f"stack {name} is {status} and cannot be updated: run `holdfast aurora remove` first")
         return False
 
-    def _get_account(self) -> str:
-        account: str = self._session.client("sts").get_caller_identity()["Account"]
-        return account
-
-    def _create_bucket(self, **owner: str) -> str:
+    def _create_bucket(self, account: str) -> str:
         """Return our own bucket of this account and region. Create it if it does not exist."""
         s3 = self._session.client("s3")
         region = s3.meta.region_name
-        name = f"holdfast-aurora-{owner['ExpectedBucketOwner']}-{region}"
+        name = f"holdfast-aurora-{account}-{region}"
         try:
-            s3.head_bucket(Bucket=name, **owner)
+            s3.head_bucket(Bucket=name, ExpectedBucketOwner=account)
         except ClientError as error:
             if error.response["Error"]["Code"] not in {"404", "NoSuchBucket"}:
                 raise
@@ -168,9 +169,12 @@ class Deployment:
                 raise EngineError(f"AWS cannot create the change set: {reason}")
             self._clock.sleep(POLL_SECONDS)
 
-    def _wait_for_stack(self, name: str, seen: set[str], report: Report) -> dict[str, Any]:
-        """Report events until the stack does not change any more. Raise EngineError if that has failed."""
-        reason = ""
+    def _change_stack(self, name: str, begin: Callable[[], object], report: Report) -> dict[str, Any]:
+        """Begin a change, and report its events until the stack is at rest. Raise EngineError if the change failed."""
+        seen: set[str] = set()
+        list(self._read_new_events(name, seen))
+        begin()
+        reason, has_begun = "", False
         while True:
             stack = self._find_stack(name)
             events = [] if stack is None else list(self._read_new_events(name, seen))
@@ -179,10 +183,12 @@ class Deployment:
                 # The first failure is the cause; those after it are resources that were cancelled.
                 reason = reason or (f"{event.resource}: {event.reason}" if event.status.endswith("_FAILED") else "")
             status = stack["StackStatus"] if stack else "DELETE_COMPLETE"
-            if status in {"CREATE_COMPLETE", "UPDATE_COMPLETE", "DELETE_COMPLETE"}:
-                return stack or {}
-            if not status.endswith("_IN_PROGRESS"):
+            # Until an event was seen, this may be the status of before.
+            if (has_begun or stack is None) and not status.endswith("_IN_PROGRESS"):
+                if status in {"CREATE_COMPLETE", "UPDATE_COMPLETE", "DELETE_COMPLETE"}:
+                    return stack or {}
                 raise EngineError(f"stack {name} ended as {status}: {reason or 'see its events'}")
+            has_begun = has_begun or bool(events)
             self._clock.sleep(POLL_SECONDS)
 
     def _read_new_events(self, name: str, seen: set[str]) -> Iterator[StackEvent]:
@@ -191,30 +197,19 @@ class Deployment:
             if event["EventId"] in seen:
                 return
             seen.add(event["EventId"])
-            yield StackEvent(
-                event["LogicalResourceId"],
-                event.get("ResourceType", ""),
-                event["ResourceStatus"],
-                event.get("ResourceStatusReason", ""),
-            )
-
-    def _list_event_ids(self, name: str) -> Iterator[str]:
-        for event in self._session.paginate(self._stacks, "describe_stack_events", StackName=name):
-            yield event["EventId"]
+            reason = event.get("ResourceStatusReason", "")
+            yield StackEvent(event["LogicalResourceId"], event["ResourceStatus"], reason)
 
     def _end_runs(self, stack: str, *, force: bool) -> None:
         try:
             found = self._stacks.describe_stack_resource(StackName=stack, LogicalResourceId="StateMachine")
-            machine = found["StackResourceDetail"].get("PhysicalResourceId")
+            machine = found["StackResourceDetail"].get("PhysicalResourceId", "")
+            running = {"stateMachineArn": machine, "statusFilter": "RUNNING"}
+            runs = list(self._session.paginate("stepfunctions", "list_executions", **running)) if machine else []
         except ClientError as error:
-            if _NOT_FOUND not in str(error):
+            if error.response["Error"]["Code"] not in {"ValidationError", "StateMachineDoesNotExist"}:
                 raise
-            machine = None  # its creation has failed
-        if not machine:
-            return
-        runs = list(
-            self._session.paginate("stepfunctions", "list_executions", stateMachineArn=machine, statusFilter="RUNNING")
-        )
+            return  # the stack could not be created, and has no state machine
         if runs and not force:
             raise Conflict(f"run {runs[0]['name']} is in progress: wait until it ends, or stop it with --force")
         for run in runs:

@@ -18,7 +18,7 @@ from holdfast.compose import open_aws_session
 from holdfast.config import load
 
 if TYPE_CHECKING:
-    from holdfast.aurora.deploy import ChangeSet, StackEvent
+    from holdfast.aurora.deploy import Report, StackEvent
 
 Prefix = Annotated[str, Parameter(help="Begins the name of every resource. The stack is <prefix>-scaling.")]
 Region = Annotated[str | None, Parameter(help="The region. Overrides aws.region.")]
@@ -127,13 +127,14 @@ def deploy(
         change_set = deployment.prepare(options, bucket)
         result = {"stack": change_set.stack, "changes": [asdict(each) for each in change_set.changes]}
         if not json:
-            _print_changes(change_set)
+            rows = [(each.action, each.resource, each.kind) for each in change_set.changes]
+            print_table(("CHANGE", "RESOURCE", "TYPE"), rows)
         question = f"Make these {len(change_set.changes)} changes to stack {change_set.stack}?"
         if not change_set.changes or not _confirm(question, yes=yes):
             deployment.discard(change_set)
             print_result({**result, "deployed": False, "outputs": {}}, "Nothing was changed.", as_json=json)
             return
-        outputs = deployment.execute(change_set, _report if not json else _ignore)
+        outputs = deployment.execute(change_set, _choose_report(as_json=json))
         text = "\n".join(["Deployed.", *(f"{name}: {value}" for name, value in sorted(outputs.items()))])
         print_result({**result, "deployed": True, "outputs": outputs}, text, as_json=json)
 
@@ -158,23 +159,19 @@ def remove(
 
         is_removed = _confirm(f"Delete stack {stack} with all its resources?", yes=yes)
         if is_removed:
-            Deployment(session, SystemClock()).remove(prefix, _report if not json else _ignore, force=force)
+            Deployment(session, SystemClock()).remove(prefix, _choose_report(as_json=json), force=force)
     text = f"Stack {stack} was deleted." if is_removed else "Nothing was changed."
     print_result({"stack": stack, "removed": is_removed}, text, as_json=json)
 
 
-def _print_changes(change_set: "ChangeSet") -> None:
-    rows = [(each.action, each.resource, each.kind) for each in change_set.changes]
-    print_table(("CHANGE", "RESOURCE", "TYPE"), rows)
+def _choose_report(*, as_json: bool) -> "Report":
+    """Return what shows the progress. With --json, nothing does: there is one document, at the end."""
+    return (lambda _: None) if as_json else _report
 
 
 def _report(event: "StackEvent") -> None:
     reason = f": {event.reason}" if event.reason else ""
     print_note(f"{event.status} {event.resource}{reason}", as_json=False)
-
-
-def _ignore(event: "StackEvent") -> None:
-    """Show nothing: with --json there is one document, at the end."""
 
 
 def _require_answer(*, yes: bool) -> None:
