@@ -133,7 +133,7 @@ class Functions:
         run = {
             "targetClass": target,
             "clusterIdentifier": cluster_id,
-            **_describe_roles(cluster),
+            **describe_roles(cluster),
             "fallbackClasses": list(event.get("fallbackClasses", ())),
         }
         name, is_new = build_execution_name(cluster_id, scheduled), True
@@ -188,7 +188,7 @@ class Functions:
         step = Step(event.get("step", Step.START))
         now = int(self._clock.wall())
         given = event["input"] if step is Step.START and "input" in event else event
-        known = given.get("cluster") or {key: given.get(key, "") for key in _describe_roles(None)}
+        known = given.get("cluster") or {key: given.get(key, "") for key in describe_roles(None)}
         classes = _get_classes(given)
         result: Result = {
             "cluster": {**known, "classes": classes},
@@ -201,7 +201,7 @@ class Functions:
         cluster = self._try_to_read(given)
         if isinstance(cluster, str):
             return {**result, "reason": cluster}
-        roles = _describe_roles(cluster)
+        roles = describe_roles(cluster)
         start = decide_start(cluster)
         instance_id = given.get("instanceId", "")
         if step in {Step.DEDICATED_READER, Step.FAILOVER}:
@@ -245,21 +245,7 @@ class Functions:
 
     def _read_cluster(self, cluster_id: str) -> Cluster:
         pattern = self._environment.get("AUTOSCALING_PATTERN", AUTOSCALING_PATTERN)
-        rds = self._session.client("rds")
-        described: Mapping[str, Any] = {}
-        instances: Sequence[Mapping[str, Any]] = ()
-        for _ in range(READS_OF_CLUSTER):
-            try:
-                described = rds.describe_db_clusters(DBClusterIdentifier=cluster_id)["DBClusters"][0]
-            except ClientError as error:
-                if _get_code(error) in {"DBClusterNotFound", "DBClusterNotFoundFault"}:
-                    raise NotFound(f"there is no cluster {cluster_id} in this region") from error
-                raise
-            filters = [{"Name": "db-cluster-id", "Values": [cluster_id]}]
-            instances = list(self._session.paginate("rds", "describe_db_instances", Filters=filters))
-            if is_one_snapshot(described, instances):
-                break
-        return parse_cluster(described, instances, pattern)
+        return parse_cluster(*describe_cluster(self._session, cluster_id), pattern)
 
     def _try_to_read(self, event: Event) -> Cluster | str:
         """Return the cluster, or the reason why it cannot be read now."""
@@ -311,6 +297,25 @@ class Functions:
                 raise
 
 
+def describe_cluster(session: AwsSession, cluster_id: str) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]:
+    """Return how RDS describes a cluster and its instances. Raise NotFound if there is none."""
+    rds = session.client("rds")
+    described: Mapping[str, Any] = {}
+    instances: Sequence[Mapping[str, Any]] = ()
+    for _ in range(READS_OF_CLUSTER):
+        try:
+            described = rds.describe_db_clusters(DBClusterIdentifier=cluster_id)["DBClusters"][0]
+        except ClientError as error:
+            if _get_code(error) in {"DBClusterNotFound", "DBClusterNotFoundFault"}:
+                raise NotFound(f"there is no cluster {cluster_id} in this region") from error
+            raise
+        filters = [{"Name": "db-cluster-id", "Values": [cluster_id]}]
+        instances = list(session.paginate("rds", "describe_db_instances", Filters=filters))
+        if is_one_snapshot(described, instances):
+            break
+    return described, instances
+
+
 def _verify(cluster: Cluster, part: str, classes: Sequence[str]) -> Result:
     core = [each for each in (cluster.writer, cluster.dedicated_reader) if each is not None]
     instances: Sequence[Instance] = core if part == "core" else cluster.other_readers
@@ -324,7 +329,8 @@ def _verify(cluster: Cluster, part: str, classes: Sequence[str]) -> Result:
     return {"isVerified": not problems, "problems": problems, "instances": listed}
 
 
-def _describe_roles(cluster: Cluster | None) -> Result:
+def describe_roles(cluster: Cluster | None) -> Result:
+    """Return the ids of the instances by their roles, as the input of a run has them."""
     writer = cluster.writer if cluster else None
     dedicated = cluster.dedicated_reader if cluster else None
     return {

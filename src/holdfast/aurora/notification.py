@@ -42,7 +42,7 @@ def build_notification(kind: str, run: Mapping[str, Any], execution: str) -> Not
         raise InvalidValue(f"kind is {kind!r}: expected one of {', '.join(_SUBJECTS)}")
     cluster, target = run.get("clusterIdentifier", "unknown cluster"), run.get("targetClass", "unknown class")
     lines = [f"Scaling of {cluster} to {target} {_SUBJECTS[kind]}."]
-    reason = _find_reason(kind, run)
+    reason = find_reason(kind, run)
     if reason:
         lines.append(f"Reason: {reason}")
     instances = _get(run, "final", "core", "instances") + _get(run, "final", "readers", "instances")
@@ -62,7 +62,7 @@ _ADVICE = {
 }
 
 
-def _find_reason(kind: str, run: Mapping[str, Any]) -> str:
+def find_reason(kind: str, run: Mapping[str, Any]) -> str:
     error = run.get("error")
     if kind == "UnexpectedError" and isinstance(error, Mapping):
         return f"{error.get('Error', 'error')}: {error.get('Cause', '')}".strip(": ")
