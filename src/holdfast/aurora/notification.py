@@ -63,6 +63,7 @@ _ADVICE = {
 
 
 def find_reason(kind: str, run: Mapping[str, Any]) -> str:
+    """Return why a run failed, from the data of its state machine; empty if that is unknown."""
     error = run.get("error")
     if kind == "UnexpectedError" and isinstance(error, Mapping):
         return f"{error.get('Error', 'error')}: {error.get('Cause', '')}".strip(": ")

@@ -94,3 +94,30 @@ def check_class(value: object) -> str:
     if not isinstance(value, str) or not _CLASS.fullmatch(value):
         raise InvalidValue(f"targetClass is {value!r}: expected an instance class, such as db.t4g.medium")
     return value
+
+
+def read_expression(expression: str, stored: tzinfo, zone: tzinfo) -> Schedule | None:
+    """Return the schedule of an expression in the time zone `stored`, as a time in `zone`; None for other expressions.
+
+    A daily time is converted for a day in January: an EventBridge rule does not follow daylight-saving time.
+    """
+    if found := re.fullmatch(r"cron\((\d+) (\d+) \* \* \? \*\)", expression):
+        at = datetime(2000, 1, 2, int(found[2]), int(found[1]), tzinfo=stored).astimezone(zone)
+        return Schedule(at.hour, at.minute)
+    if found := re.fullmatch(r"cron\((\d+) (\d+) (\d+) (\d+) \? (\d+)\)", expression):
+        minute, hour, day, month, year = map(int, found.groups())
+        at = datetime(year, month, day, hour, minute, tzinfo=stored).astimezone(zone)
+    elif found := re.fullmatch(r"at\((.+)\)", expression):
+        at = datetime.fromisoformat(found[1]).replace(tzinfo=stored).astimezone(zone)
+    else:
+        return None
+    return Schedule(at.hour, at.minute, (at.year, at.month, at.day))
+
+
+def find_next_time(schedule: Schedule, now: float, zone: tzinfo) -> float:
+    """Return the next time at which a schedule fires."""
+    if schedule.date is not None:
+        return datetime(*schedule.date, schedule.hour, schedule.minute, tzinfo=zone).timestamp()
+    today = datetime.fromtimestamp(now, zone)
+    at = today.replace(hour=schedule.hour, minute=schedule.minute, second=0, microsecond=0)
+    return (at if at.timestamp() > now else at + timedelta(days=1)).timestamp()

@@ -1,0 +1,175 @@
+"""The steps of a run with their expected times, and what the smaller class saves. Pure.
+
+A plan uses the rules and waiting times of the state machine, on a model of the cluster in which every modification
+takes the same time and nothing fails.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from holdfast._errors import InvalidValue
+from holdfast.aurora.cluster import Cluster
+from holdfast.aurora.machine import FAILOVER_WAIT, FIRST_WAIT, MAX_RETRIES, RETRY_WAIT
+from holdfast.aurora.rules import (
+    CheckOutcome,
+    ClusterState,
+    ModifyDecision,
+    Role,
+    check_instance,
+    decide_modification,
+    decide_start,
+)
+
+MODIFICATION_SECONDS = 700.0
+"""Expected time of a modification: RDS usually takes 5 to 15 minutes."""
+DAYS_PER_MONTH = 365 / 12
+MINIMUM_HOURS = 1 / 6
+"""AWS bills at least ten minutes after a change of the class."""
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedStep:
+    """One step of a run."""
+
+    at: float
+    """Seconds since the beginning of the run."""
+    state: str
+    """The state of the state machine."""
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The expected steps of a run."""
+
+    steps: tuple[PlannedStep, ...]
+    changed: int
+    """Instances that get another class."""
+
+    @property
+    def seconds(self) -> float:
+        return self.steps[-1].at
+
+
+def plan_run(cluster: Cluster, classes: Sequence[str], modification_seconds: float = MODIFICATION_SECONDS) -> Plan:
+    """Return the steps of a run that begins now, if nothing fails and no instance is added or removed."""
+    if modification_seconds < 0:
+        raise InvalidValue(f"a modification of {modification_seconds:g} s: expected at least 0 seconds")
+    model = _Model(cluster, classes, modification_seconds)
+    return Plan(tuple(model.run()), model.changed)
+
+
+class _Model:
+    """A cluster that changes as time passes."""
+
+    def __init__(self, cluster: Cluster, classes: Sequence[str], modification_seconds: float) -> None:
+        self._cluster = cluster
+        self._classes = classes
+        self._modification_seconds = modification_seconds
+        self._now = 0.0
+        self._is_ready = True
+        """Whether the last step succeeded, so that the run goes on."""
+        self.changed = 0
+
+    def run(self) -> Iterator[PlannedStep]:
+        start, writer, reader = decide_start(self._cluster), self._cluster.writer, self._cluster.dedicated_reader
+        yield PlannedStep(0.0, "EvaluateClusterState", start.reason)
+        if start.state is not ClusterState.READY or writer is None or reader is None:
+            return
+        parts = [self._modify("DedicatedReader", reader.id)]
+        if not writer.has_class(self._classes):
+            parts.append(self._fail_over(reader.id))
+        parts.append(self._modify("OldWriter", writer.id))
+        parts += [self._modify("AutoScalingReader", each.id) for each in self._cluster.other_readers]
+        for part in parts:
+            yield from part
+            if not self._is_ready:
+                return
+        yield PlannedStep(self._now, "FinalVerification", "check all instances")
+        yield PlannedStep(self._now, "SendCompletionNotification", "notify, and release the lock")
+
+    def _modify(self, step: str, name: str) -> Iterator[PlannedStep]:
+        decision, state = decide_modification(self._cluster, name, self._classes), f"Scale{step}"
+        if decision.decision is ModifyDecision.MODIFY:
+            yield PlannedStep(self._now, state, f"modify {name}: {decision.reason}, and gets {self._classes[0]}")
+            self.changed += 1
+            self._update(name, "modifying", self._classes[0])
+            yield from self._await(step, name, self._now + self._modification_seconds, FIRST_WAIT, Role.ANY)
+            return
+        check = check_instance(self._cluster, name, self._classes, Role.ANY)
+        self._is_ready = check.outcome is CheckOutcome.READY
+        advice = "nothing to do" if self._is_ready else "the run waits, and fails if this lasts"
+        yield PlannedStep(self._now, state, f"{decision.reason}: {advice}")
+
+    def _fail_over(self, name: str) -> Iterator[PlannedStep]:
+        text = f"fail over to {name}: connections end, and writes fail for up to a minute"
+        yield PlannedStep(self._now, "FailoverToDedicatedReader", text)
+        instances = tuple(replace(each, is_writer=each.id == name) for each in self._cluster.instances)
+        self._cluster = replace(self._cluster, instances=instances)
+        yield from self._await("Failover", name, self._now, FAILOVER_WAIT, Role.WRITER)
+
+    def _await(self, step: str, name: str, ready_at: float, wait: int, role: Role) -> Iterator[PlannedStep]:
+        """Check after `wait`, then every ten minutes, as the state machine does."""
+        for number in range(MAX_RETRIES + 1):
+            self._now += wait if number == 0 else RETRY_WAIT
+            if self._now >= ready_at:
+                self._update(name, "available", self._classes[0])
+            check = check_instance(self._cluster, name, self._classes, role)
+            yield PlannedStep(self._now, f"Check{step}Status", check.reason)
+            if check.outcome is CheckOutcome.READY:
+                return
+        self._is_ready = False
+        yield PlannedStep(self._now, f"{step}StatusError", f"the run fails: {name} takes too long")
+
+    def _update(self, name: str, status: str, instance_class: str) -> None:
+        instances = tuple(
+            replace(each, status=status, instance_class=instance_class) if each.id == name else each
+            for each in self._cluster.instances
+        )
+        self._cluster = replace(self._cluster, instances=instances)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prices:
+    """Prices in any currency, and how long the instances are small."""
+
+    old: float
+    """Price of an instance per hour, with its present class."""
+    new: float
+    hours: float
+    """Hours per day with the new class."""
+    network: float = 0.0
+    """Cost per month of NAT gateways and interface endpoints that exist only for scaling."""
+
+    def __post_init__(self) -> None:
+        for name in ("old", "new", "network"):
+            if getattr(self, name) < 0:
+                raise InvalidValue(f"price {name} is {getattr(self, name):g}: expected at least 0")
+        if not 0 < self.hours <= 24:
+            raise InvalidValue(f"hours is {self.hours:g}: expected more than 0, and at most 24 hours per day")
+
+
+@dataclass(frozen=True, slots=True)
+class Saving:
+    """The saving of a month, in the currency of the prices."""
+
+    instances: float
+    """Saved by the instances, which are billed on demand. Reserved instances stay paid."""
+    network: float
+    """Cost of the network."""
+
+    @property
+    def total(self) -> float:
+        return self.instances - self.network
+
+
+def compute_saving(prices: Prices, instances: int) -> Saving:
+    """Return what `instances` save per month if they have the new class for some hours of each day."""
+    day = prices.old * prices.hours - prices.new * max(prices.hours, MINIMUM_HOURS)
+    return Saving(day * DAYS_PER_MONTH * instances, prices.network)
+
+
+def format_duration(seconds: float) -> str:
+    """Return a duration as h:mm:ss."""
+    return str(timedelta(seconds=round(seconds)))

@@ -1,0 +1,360 @@
+"""Check whether a run may begin, before anything is changed. Pure.
+
+Every check has a name and one sentence, which says what to do. A run is not started if one is refused. `operation.py`
+reads the facts; facts that it could not read make a warning.
+"""
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+from holdfast.aurora.cluster import Availability, Cluster
+from holdfast.aurora.plan import MODIFICATION_SECONDS, plan_run
+from holdfast.aurora.schedule import check_class, check_cluster_id
+
+HIGH_USE = 0.8
+"""Connections in use, as a share of the limit, above which a warning is given."""
+HIGH_TIER = 1
+"""Writer and dedicated reader should have at most this promotion tier, and the other readers a higher one."""
+_WEEK_MINUTES = 7 * 24 * 60
+_DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
+_WINDOW = re.compile(r"([a-z]{3}):(\d\d):(\d\d)-([a-z]{3}):(\d\d):(\d\d)")
+_CLASS_SIZE = re.compile(r"db\.([a-z])[a-z0-9-]*\.(?:(micro|small|medium|large)|(\d*)xlarge)")
+_GIB_OF_LARGE = {"t": 8, "m": 8, "r": 16, "x": 32}
+_SHARE_OF_LARGE = {"micro": 0.125, "small": 0.25, "medium": 0.5, "large": 1.0}
+_MEMORY_PARAMETERS = ("shared_buffers", "innodb_buffer_pool_size")
+
+
+class Result(StrEnum):
+    """The result of one check."""
+
+    OK = "ok"
+    WARNING = "warning"
+    REFUSED = "refused"
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """The result of one check, with one sentence about it."""
+
+    name: str
+    result: Result
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """The run to be checked."""
+
+    cluster_id: str
+    classes: tuple[str, ...]
+    """The target class, then the fallback classes."""
+    starts_at: float
+    modification_seconds: float = MODIFICATION_SECONDS
+    """The expected time of one modification."""
+    max_connections: int | None = None
+    """The limit of connections with the smallest class, if it is known; by default, it is computed."""
+
+    def __post_init__(self) -> None:
+        check_cluster_id(self.cluster_id)
+        for each in self.classes:
+            check_class(each)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """The run to be checked, and the state of its cluster. Mappings are parts of the replies of AWS."""
+
+    request: Request
+    cluster: Cluster
+    described: Mapping[str, Any]
+    """The cluster, from DescribeDBClusters."""
+    instances: Sequence[Mapping[str, Any]]
+    """Its instances, from DescribeDBInstances."""
+    options: Mapping[str, Sequence[Mapping[str, Any]]]
+    """Rows of DescribeOrderableDBInstanceOptions, by instance class."""
+    maintenance: Sequence[str] = ()
+    """Pending maintenance actions of the cluster and its instances, in words."""
+    endpoints: Sequence[Mapping[str, Any]] = ()
+    global_clusters: Sequence[Mapping[str, Any]] = ()
+    """The global databases that the cluster belongs to."""
+    deployments: Sequence[Mapping[str, Any]] = ()
+    """Blue/green deployments of the cluster."""
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    """Parameters of cluster and instances that were set by a user."""
+    connections: Mapping[str, float] = field(default_factory=dict)
+    """The highest DatabaseConnections of each instance during the last day."""
+    lock_holder: str = ""
+    """The execution that is changing the cluster now."""
+    unread: Mapping[str, str] = field(default_factory=dict)
+    """Why the facts for a check could not be read, by the name of the check."""
+
+
+Judgement: TypeAlias = tuple[Result, str]
+
+
+def check_run(facts: Facts) -> tuple[Finding, ...]:
+    """Return the findings of all checks."""
+    findings = []
+    for name, check in CHECKS.items():
+        if name in facts.unread:
+            findings.append(Finding(name, Result.WARNING, f"not checked, check it yourself: {facts.unread[name]}"))
+        else:
+            findings.append(Finding(name, *check(facts)))
+    return tuple(findings)
+
+
+def _check_engine(facts: Facts) -> Judgement:
+    engine, name = facts.cluster.engine, facts.cluster.id
+    if not engine.startswith("aurora"):
+        text = f"{name} is a Multi-AZ DB cluster ({engine}): change its class with ModifyDBCluster"
+        return Result.REFUSED, text
+    classes = {*facts.request.classes, *(each.instance_class for each in facts.cluster.instances)}
+    if "db.serverless" in classes or facts.described.get("EngineMode") == "serverless":
+        return Result.REFUSED, f"{name} is or would be serverless: change its minimum and maximum capacity instead"
+    return Result.OK, f"{engine} {facts.described.get('EngineVersion', '')}".strip()
+
+
+def _check_target_class(facts: Facts) -> Judgement:
+    storage = facts.described.get("StorageType") or "aurora"
+    for target in facts.request.classes:
+        rows = facts.options.get(target, ())
+        if not rows:
+            version = f"{facts.cluster.engine} {facts.described.get('EngineVersion', '')}".strip()
+            return Result.REFUSED, f"{target} does not exist for {version}: choose another class"
+        fitting = [row for row in rows if row.get("StorageType", "aurora") == storage]
+        if not fitting:
+            return Result.REFUSED, f"{target} does not exist with storage {storage}: choose another class"
+        offered = {zone["Name"] for row in fitting for zone in row.get("AvailabilityZones", ())}
+        missing = sorted({each.zone for each in facts.cluster.instances if each.zone} - offered)
+        if missing:
+            return Result.REFUSED, f"{target} does not exist in {', '.join(missing)}: choose another class"
+    return Result.OK, f"{' and '.join(facts.request.classes)} can be ordered in all zones of the cluster"
+
+
+def _check_change(facts: Facts) -> Judgement:
+    instances = facts.cluster.instances
+    left = [each for each in instances if not each.has_class(facts.request.classes)]
+    if not left:
+        return (
+            Result.REFUSED,
+            f"all instances have {' or '.join(facts.request.classes)} already: there is nothing to do",
+        )
+    return Result.OK, f"{len(left)} of {len(instances)} instances are to be changed"
+
+
+def _check_state(facts: Facts) -> Judgement:
+    cluster = facts.cluster
+    if cluster.status in {"stopped", "stopping"}:
+        return Result.REFUSED, f"the cluster is {cluster.status}: start it first"
+    lost = [each for each in cluster.instances if each.availability is Availability.BROKEN]
+    if lost:
+        return Result.REFUSED, f"{lost[0].id} is {lost[0].status}: repair or delete it first"
+    busy = [f"{each.id} is {each.status}" for each in cluster.instances if each.status != "available"]
+    if cluster.status != "available":
+        busy.insert(0, f"the cluster is {cluster.status}")
+    if cluster.writer is None:
+        busy.append("the cluster has no writer")
+    if busy:
+        return Result.WARNING, f"{', '.join(busy)}: the run waits for up to 50 minutes; better run it later"
+    return Result.OK, "the cluster and all instances are available"
+
+
+def _check_dedicated_reader(facts: Facts) -> Judgement:
+    reader = facts.cluster.dedicated_reader
+    if reader is None:
+        return Result.REFUSED, (
+            "there is no reader to fail over to, so the database would be down for minutes: add a reader that "
+            "Auto Scaling does not manage"
+        )
+    return Result.OK, f"{reader.id} becomes the writer"
+
+
+def _check_pending(facts: Facts) -> Judgement:
+    pending = [f"{each.id} ({', '.join(sorted(each.pending))})" for each in facts.cluster.instances if each.pending]
+    if pending:
+        return (
+            Result.REFUSED,
+            f"changes are pending, and would be applied, too: apply or undo them: {'; '.join(pending)}",
+        )
+    return Result.OK, "no instance has pending changes"
+
+
+def _check_window(facts: Facts) -> Judgement:
+    request = facts.request
+    seconds = plan_run(facts.cluster, request.classes, request.modification_seconds).seconds
+    windows = {
+        each.get("PreferredMaintenanceWindow", ""): each.get("DBInstanceIdentifier") or each.get("DBClusterIdentifier")
+        for each in (facts.described, *facts.instances)
+    }
+    open_windows = [
+        f"{window} of {owner}" for window, owner in windows.items() if is_in_window(window, request.starts_at, seconds)
+    ]
+    if not open_windows:
+        return Result.OK, "the run does not overlap a maintenance window"
+    text = f"the run would overlap the maintenance window {open_windows[0]} UTC"
+    if facts.maintenance:
+        return Result.REFUSED, f"{text}, for which maintenance is pending: run it at another time"
+    return Result.WARNING, f"{text}: choose another time"
+
+
+def _check_pending_maintenance(facts: Facts) -> Judgement:
+    if facts.maintenance:
+        text = f"maintenance is pending ({'; '.join(facts.maintenance)})"
+        return Result.WARNING, f"{text}: apply it first, or make sure that it waits"
+    return Result.OK, "no maintenance is pending"
+
+
+def is_in_window(window: str, starts_at: float, seconds: float) -> bool:
+    """Return whether a time span overlaps a weekly window such as `mon:03:00-mon:03:30`, in UTC."""
+    found = _WINDOW.fullmatch(window.lower())
+    if found is None:
+        return False
+    day, hour, minute, end_day, end_hour, end_minute = found.groups()
+    opens = _DAYS.index(day) * 1440 + int(hour) * 60 + int(minute)
+    length = (_DAYS.index(end_day) * 1440 + int(end_hour) * 60 + int(end_minute) - opens) % _WEEK_MINUTES
+    at = datetime.fromtimestamp(starts_at, UTC)
+    begins = at.weekday() * 1440 + at.hour * 60 + at.minute + at.second / 60
+    return (begins - opens) % _WEEK_MINUTES < length or (opens - begins) % _WEEK_MINUTES < seconds / 60
+
+
+def _check_connections(facts: Facts) -> Judgement:
+    if not facts.connections:
+        return Result.WARNING, "CloudWatch has no DatabaseConnections of the last day: compare them with the new limit"
+    limit = find_max_connections(facts)
+    if limit is None:
+        return Result.WARNING, "the limit of connections is unknown: give it with --max-connections"
+    name, used = max(facts.connections.items(), key=lambda each: each[1])
+    text = f"{name} had up to {used:.0f} connections, and the new class allows about {limit}"
+    if used >= limit:
+        return Result.REFUSED, f"{text}: clients would be refused; choose a larger class, or use RDS Proxy"
+    return (Result.WARNING, f"{text}: leave more room") if used > limit * HIGH_USE else (Result.OK, text)
+
+
+def find_max_connections(facts: Facts) -> int | None:
+    """Return the limit of connections with the smallest class; None if it is not known."""
+    if facts.request.max_connections is not None:
+        return facts.request.max_connections
+    if facts.parameters.get("max_connections", "").isdigit():
+        return int(facts.parameters["max_connections"])
+    limits = [compute_max_connections(facts.cluster.engine, each) for each in facts.request.classes]
+    return None if None in limits else min(limit for limit in limits if limit is not None)
+
+
+def compute_max_connections(engine: str, instance_class: str) -> int | None:
+    """Return Aurora's default of `max_connections` for a class, about; None for an unknown kind of class."""
+    gib = find_memory(instance_class)
+    if gib is None:
+        return None
+    if engine == "aurora-postgresql":
+        return min(int(gib * 1e9 / 9_531_392), 5000)
+    memory = gib * 2**30
+    return max(round(math.log2(memory / 805_306_368)) * 45, round(math.log2(memory / 8_187_281_408)) * 1000)
+
+
+def find_memory(instance_class: str) -> float | None:
+    """Return the memory of a class in GiB, from its family and size; None for an unknown kind of class."""
+    found = _CLASS_SIZE.fullmatch(instance_class)
+    if found is None or found[1] not in _GIB_OF_LARGE:
+        return None
+    share = _SHARE_OF_LARGE[found[2]] if found[2] else 2.0 * int(found[3] or 1)
+    return _GIB_OF_LARGE[found[1]] * share
+
+
+def _check_memory_parameters(facts: Facts) -> Judgement:
+    fixed = [name for name in _MEMORY_PARAMETERS if facts.parameters.get(name, "").isdigit()]
+    if fixed:
+        return Result.WARNING, f"{', '.join(fixed)} has a fixed value, which may not fit a smaller class: use a formula"
+    return Result.OK, "no memory parameter has a fixed value"
+
+
+def _check_global(facts: Facts) -> Judgement:
+    arn = facts.described.get("DBClusterArn")
+    members = [each for found in facts.global_clusters for each in found.get("GlobalClusterMembers", ())]
+    own = next((each for each in members if each.get("DBClusterArn") == arn), None)
+    if own is None:
+        return Result.OK, "the cluster belongs to no global database"
+    if not own.get("IsWriter"):
+        return Result.REFUSED, "the cluster is a secondary of a global database, which has no writer to fail over"
+    small = [each for each in facts.request.classes if each.startswith("db.t")]
+    if small:
+        return (
+            Result.REFUSED,
+            f"a global database cannot use {small[0]}: choose a memory-optimized class such as db.r6g.large",
+        )
+    return Result.OK, "the cluster is the primary of a global database"
+
+
+def _check_deployment(facts: Facts) -> Judgement:
+    active = [each for each in facts.deployments if each.get("Status") not in {"SWITCHOVER_COMPLETED", "DELETING"}]
+    if active:
+        name = active[0].get("BlueGreenDeploymentName", "")
+        return Result.REFUSED, f"the blue/green deployment {name} is in progress: switch over or delete it first"
+    return Result.OK, "no blue/green deployment is in progress"
+
+
+def _check_parallel_query(facts: Facts) -> Judgement:
+    is_on = facts.parameters.get("aurora_parallel_query", "").upper() in {"1", "ON"}
+    other = [each for each in facts.request.classes if not each.startswith("db.r")]
+    if facts.described.get("EngineMode") == "parallelquery" or is_on:
+        if other:
+            return Result.REFUSED, f"parallel query needs a class db.r*, and {other[0]} is none: choose another one"
+        return Result.OK, "parallel query works with the new class"
+    return Result.OK, "parallel query is not used"
+
+
+def _check_endpoints(facts: Facts) -> Judgement:
+    roles = {each.id for each in (facts.cluster.writer, facts.cluster.dedicated_reader) if each is not None}
+    fixed = [
+        each.get("DBClusterEndpointIdentifier", "")
+        for each in facts.endpoints
+        if each.get("EndpointType") == "CUSTOM" and roles & {*each.get("StaticMembers", ())}
+    ]
+    if fixed:
+        text = "lists an instance whose role changes, and keeps it: check what its clients expect"
+        return Result.WARNING, f"the custom endpoint {fixed[0]} {text}"
+    return Result.OK, "no custom endpoint lists the writer or the dedicated reader"
+
+
+def _check_tiers(facts: Facts) -> Judgement:
+    cluster = facts.cluster
+    for each in (cluster.writer, cluster.dedicated_reader):
+        if each is not None and each.tier > HIGH_TIER:
+            return Result.WARNING, f"{each.id} has promotion tier {each.tier}: give writer and dedicated reader 0 or 1"
+    low = [each for each in cluster.other_readers if each.tier <= HIGH_TIER]
+    if low:
+        return Result.WARNING, f"Aurora may promote {low[0].id} after a crash: give it a promotion tier above 1"
+    return Result.OK, "only writer and dedicated reader have promotion tier 0 or 1"
+
+
+def _check_lock(facts: Facts) -> Judgement:
+    if facts.lock_holder:
+        return Result.REFUSED, f"{facts.lock_holder.rpartition(':')[2]} is in progress: wait for it, or stop it"
+    return Result.OK, "no other run is in progress"
+
+
+CHECKS: Mapping[str, Callable[[Facts], Judgement]] = {
+    "engine": _check_engine,
+    "target class": _check_target_class,
+    "change needed": _check_change,
+    "state": _check_state,
+    "dedicated reader": _check_dedicated_reader,
+    "pending changes": _check_pending,
+    "maintenance window": _check_window,
+    "pending maintenance": _check_pending_maintenance,
+    "connections": _check_connections,
+    "memory parameters": _check_memory_parameters,
+    "global database": _check_global,
+    "blue/green": _check_deployment,
+    "parallel query": _check_parallel_query,
+    "custom endpoints": _check_endpoints,
+    "promotion tiers": _check_tiers,
+    "other runs": _check_lock,
+}
+"""The checks, in the order of the findings."""
+MOMENTARY = frozenset({"change needed", "state", "pending changes", "other runs"})
+"""Checks whose result says nothing about a run at another time."""

@@ -1,0 +1,232 @@
+"""`holdfast aurora run|status|history|stop`: start, watch and stop runs."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
+
+from holdfast._clock import SystemClock
+from holdfast._errors import EngineError, InvalidValue
+from holdfast.aurora.operation import Operation, Run
+from holdfast.aurora.plan import MODIFICATION_SECONDS, Plan, Prices, Saving, compute_saving, format_duration, plan_run
+from holdfast.aurora.preflight import Finding, Request, Result, check_run
+from holdfast.cli.aurora.schedules import (
+    INSTANCE_HEADER,
+    AuroraOptions,
+    ClusterArgument,
+    FallbackClasses,
+    TargetClass,
+    build_cluster,
+    build_rows,
+    require_no_findings,
+)
+from holdfast.cli.output import Json, format_time, pick_attributes, print_json, print_result, print_rows, print_table
+
+POLL_SECONDS = 10.0
+"""Seconds between two looks at a run. Its shortest wait takes a minute."""
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriceOptions:
+    """Options for computing the saving."""
+
+    old_price: Annotated[float | None, Parameter(help="Price of an instance per hour with its present class.")] = None
+    new_price: Annotated[float | None, Parameter(help="Price of an instance per hour with --class.")] = None
+    hours: Annotated[float | None, Parameter(help="Hours per day with --class.")] = None
+    network_cost: Annotated[
+        float, Parameter(help="Cost per month of NAT gateways and interface endpoints that exist only for runs.")
+    ] = 0.0
+
+    def compute(self, instances: int) -> Saving | None:
+        """Return the saving, or None without prices."""
+        if self.old_price is None and self.new_price is None and self.hours is None:
+            return None
+        if self.old_price is None or self.new_price is None or self.hours is None:
+            raise InvalidValue("--old-price, --new-price and --hours belong together: give all three")
+        prices = Prices(old=self.old_price, new=self.new_price, hours=self.hours, network=self.network_cost)
+        return compute_saving(prices, instances)
+
+
+NO_PRICES = PriceOptions()
+
+
+def run(
+    cluster: ClusterArgument,
+    /,
+    *,
+    target: TargetClass,
+    fallback: FallbackClasses = None,
+    dry_run: Annotated[bool, Parameter(help="Change nothing: show the checks, the steps and the saving.")] = False,
+    force: Annotated[bool, Parameter(help="Ignore warnings of the checks.")] = False,
+    wait: Annotated[bool, Parameter(help="Show the progress until the run has ended.")] = False,
+    modification_seconds: Annotated[float, Parameter(help="Expected time of one modification.")] = MODIFICATION_SECONDS,
+    max_connections: Annotated[
+        int | None,
+        Parameter(validator=Number(gte=1), help="Limit of connections with --class. Default: by its memory."),
+    ] = None,
+    prices: PriceOptions = NO_PRICES,
+    options: AuroraOptions,
+    json: Json = False,
+) -> None:
+    """Check a cluster, then change the class of its instances now.
+
+    Example: holdfast aurora run shop-cluster --class db.t4g.medium --dry-run
+    """
+    request = Request(
+        cluster_id=cluster,
+        classes=(target, *(fallback or ())),
+        starts_at=SystemClock().wall(),
+        modification_seconds=modification_seconds,
+        max_connections=max_connections,
+    )
+    with options.open() as operation:
+        facts = operation.read_facts(request)
+        findings = check_run(facts)
+        if dry_run:
+            plan = plan_run(facts.cluster, request.classes, modification_seconds)
+            _print_plan(findings, plan, prices.compute(plan.changed), as_json=json)
+            return
+        require_no_findings(findings, force=force)
+        started = operation.read_run(operation.start(cluster, request.classes))
+        if wait:
+            started = _follow(operation, started, as_json=json)
+    print_result(_build_run(started), f"run {started.name}: {_describe_end(started)}", as_json=json)
+
+
+def _follow(operation: Operation, run: Run, *, as_json: bool) -> Run:
+    """Show the progress until the run has ended. Raise EngineError if it failed."""
+    clock, shown = SystemClock(), ""
+    while run.is_running:
+        if run.progress is not None and not as_json and (line := run.progress.text) != shown:
+            shown = line
+            print(f"{format_time(run.progress.since)}  {line}", flush=True)
+        clock.sleep(POLL_SECONDS)
+        run = operation.read_run(run.arn)
+    if run.status not in {"SUCCEEDED", "SKIPPED"}:
+        raise EngineError(f"run {run.name}: {_describe_end(run)}; run it again to continue")
+    return run
+
+
+def status(
+    cluster: Annotated[str | None, Parameter(name="CLUSTER", help="Only this cluster.")] = None,
+    /,
+    *,
+    options: AuroraOptions,
+    json: Json = False,
+) -> None:
+    """Show the runs in progress: the step, until when it waits, its retries, and the instances.
+
+    For a CLUSTER without one, shows its last run.
+    Example: holdfast aurora status shop-cluster
+    """
+    with options.open() as operation:
+        runs = operation.find_runs(cluster, running=True)
+        if cluster is not None and not runs:
+            runs = operation.find_runs(cluster, limit=1)
+        names = {each.cluster for each in runs} | ({cluster} if cluster is not None else set())
+        clusters = [operation.read_cluster(each) for each in sorted(names)]
+    if json:
+        print_json(
+            {"runs": [_build_run(each) for each in runs], "clusters": [build_cluster(each) for each in clusters]}
+        )
+        return
+    if not runs:
+        print("no run is in progress" if cluster is None else f"{cluster} had no run")
+    for run in runs:
+        print(f"run {run.name} to {run.target}, since {format_time(run.started_at)}: {_describe_end(run)}")
+        if run.is_running and run.progress is not None and run.progress.waits_until is not None:
+            print(f"waits until {format_time(run.progress.waits_until)}")
+    if clusters:
+        print()
+        print_table(("cluster", *INSTANCE_HEADER), [(each.id, *row) for each in clusters for row in build_rows(each)])
+
+
+def history(
+    cluster: ClusterArgument,
+    /,
+    *,
+    limit: Annotated[int, Parameter(validator=Number(gte=1, lte=1000), help="Maximum number of runs.")] = 20,
+    options: AuroraOptions,
+    json: Json = False,
+) -> None:
+    """Show the latest runs of a cluster, newest first, with duration and end.
+
+    Example: holdfast aurora history shop-cluster
+    """
+    with options.open() as operation:
+        runs = operation.find_runs(cluster, limit=limit)
+    rows = [
+        (each.name, format_time(each.started_at), _format_length(each), each.target, _describe_end(each))
+        for each in runs
+    ]
+    print_rows([_build_run(each) for each in runs], ("run", "started", "duration", "class", "end"), rows, as_json=json)
+
+
+def stop(cluster: ClusterArgument, /, *, options: AuroraOptions, json: Json = False) -> None:
+    """Stop the run of a cluster, and free its lock. A change that RDS has begun goes on.
+
+    Example: holdfast aurora stop shop-cluster
+    """
+    with options.open() as operation:
+        stopped = operation.stop(cluster)
+        found = operation.read_cluster(cluster)
+    if json:
+        print_json({"stopped": stopped, "cluster": build_cluster(found)})
+        return
+    for arn in stopped:
+        print(f"stopped {arn.rpartition(':')[2]}")
+    print("the lock is free; a change that RDS has begun goes on, and the next run continues from there")
+    print_table(INSTANCE_HEADER, build_rows(found))
+
+
+def _print_plan(findings: Sequence[Finding], plan: Plan, saving: Saving | None, *, as_json: bool) -> None:
+    can_start = all(each.result is not Result.REFUSED for each in findings)
+    if as_json:
+        money = saving and pick_attributes(saving, "instances", "network", "total")
+        print_json(
+            {
+                "can_start": can_start,
+                "findings": findings,
+                "steps": plan.steps,
+                "seconds": plan.seconds,
+                "changed": plan.changed,
+                "saving": money,
+            }
+        )
+        return
+    print_table(("check", "result", ""), [(each.name, each.result, each.text) for each in findings])
+    print()
+    print_table(("after", "state", ""), [(format_duration(each.at), each.state, each.text) for each in plan.steps])
+    print()
+    print(f"{plan.changed} instances are changed, in about {format_duration(plan.seconds)}")
+    if saving is not None:
+        print(
+            f"saving per month: {saving.total:,.2f} ({saving.instances:,.2f} by instances, minus "
+            f"{saving.network:,.2f} for the network); reserved instances stay paid, and save nothing"
+        )
+    if not can_start:
+        print("the run would be refused")
+
+
+def _build_run(run: Run) -> dict[str, Any]:
+    names = ("cluster", "name", "arn", "target", "status", "started_at", "ended_at", "progress")
+    return {**pick_attributes(run, *names), "end": _describe_end(run)}
+
+
+def _describe_end(run: Run) -> str:
+    """Return the step of a run in progress, or how the run ended."""
+    progress = run.progress
+    if run.is_running:
+        return "beginning" if progress is None else progress.text
+    words = {"SUCCEEDED": "completed", "SKIPPED": "skipped, because another run was in progress"}.get(run.status)
+    if words is not None:
+        return words
+    reason = "" if progress is None else f" at {progress.state}" + (f": {progress.reason}" if progress.reason else "")
+    return {"ABORTED": "stopped", "TIMED_OUT": "timed out"}.get(run.status, "failed") + reason
+
+
+def _format_length(run: Run) -> str:
+    return "" if run.ended_at is None else format_duration(run.ended_at - run.started_at)

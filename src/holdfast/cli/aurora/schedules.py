@@ -1,0 +1,165 @@
+"""`holdfast aurora clusters|schedule|unschedule`: clusters with their instances, and when runs start."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Annotated, Any, TypeAlias
+
+from cyclopts import Parameter
+
+from holdfast._clock import SystemClock
+from holdfast._errors import Conflict, NotFound
+from holdfast.aurora.cluster import Cluster, Instance
+from holdfast.aurora.operation import DEFAULT_TIMEZONE, Operation, ScheduledRun, find_zone
+from holdfast.aurora.preflight import MOMENTARY, Finding, Request, Result, check_run
+from holdfast.aurora.schedule import find_next_time, parse_schedule
+from holdfast.cli.output import Json, SettingsFile, print_json, print_note, print_result, print_rows, print_table
+from holdfast.compose import open_aws_session
+from holdfast.config import load
+
+ClusterArgument: TypeAlias = Annotated[str, Parameter(name="CLUSTER", help="The id of the cluster.")]
+TargetClass: TypeAlias = Annotated[str, Parameter(name="--class", help="The instance class, such as db.t4g.medium.")]
+FallbackClasses: TypeAlias = Annotated[
+    list[str] | None,
+    Parameter(
+        name="--fallback-class", help="A class to use if AWS has no capacity for --class. Repeat it for several."
+    ),
+]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuroraOptions:
+    """Options that select the account, the region and the deployed stack."""
+
+    prefix: Annotated[str, Parameter(help="The prefix that the stack was deployed with.")]
+    region: Annotated[str | None, Parameter(help="The region. Overrides aws.region.")] = None
+    settings: SettingsFile = None
+
+    @contextmanager
+    def open(self) -> Iterator[Operation]:
+        settings = load(self.settings, options={("aws", "region"): self.region}).settings
+        with open_aws_session(settings) as session:
+            yield Operation(session, SystemClock(), f"{self.prefix}-scaling")
+
+
+def clusters(*, options: AuroraOptions, json: Json = False) -> None:
+    """Show the Aurora clusters of the region with their instances and schedules.
+
+    Example: holdfast aurora clusters --region ap-northeast-1
+    """
+    with options.open() as operation:
+        found = operation.list_clusters()
+        try:
+            schedules = operation.list_schedules()
+        except NotFound as error:
+            print_note(f"schedules are not shown: {error}", as_json=json)
+            schedules = []
+    if json:
+        print_json([build_cluster(each, schedules) for each in found])
+        return
+    rows = []
+    for each in found:
+        times = "; ".join(map(_format_schedule, (one for one in schedules if one.cluster == each.id)))
+        rows += [(each.id, *row, times) for row in build_rows(each)]
+    print_table(("cluster", *INSTANCE_HEADER, "schedules"), rows)
+
+
+def schedule(
+    cluster: ClusterArgument,
+    /,
+    *,
+    target: TargetClass,
+    at: Annotated[str, Parameter(help="HH:MM for every day, or 'YYYY-MM-DD HH:MM' for once.")],
+    timezone: Annotated[
+        str | None,
+        Parameter(help=f"Time zone of --at; needs EventBridge Scheduler. Default: {DEFAULT_TIMEZONE}."),
+    ] = None,
+    fallback: FallbackClasses = None,
+    force: Annotated[bool, Parameter(help="Ignore warnings, and replace another cluster's schedule.")] = False,
+    options: AuroraOptions,
+    json: Json = False,
+) -> None:
+    """Change the class of a cluster every day at a time, or once.
+
+    A stack with a rule holds one schedule. With EventBridge Scheduler there can be several: down and up again.
+    Example: holdfast aurora schedule shop-cluster --class db.t4g.medium --at 19:15
+    """
+    zone = find_zone(timezone or DEFAULT_TIMEZONE)
+    starts_at = find_next_time(parse_schedule(at), SystemClock().wall(), zone)
+    request = Request(cluster_id=cluster, classes=(target, *(fallback or ())), starts_at=starts_at)
+    with options.open() as operation:
+        findings = [each for each in check_run(operation.read_facts(request)) if each.name not in MOMENTARY]
+        require_no_findings(findings, force=True)
+        created = operation.schedule(cluster, request.classes, at, timezone, force=force)
+    print_result(created, f"{cluster}: {_format_schedule(created)}, by {created.name}", as_json=json)
+    for each in findings:
+        if each.result is Result.WARNING and not force:
+            print_note(f"{each.name}: {each.text}", as_json=json)
+
+
+def unschedule(
+    cluster: ClusterArgument,
+    /,
+    *,
+    at: Annotated[str | None, Parameter(help="Only the schedule of this time. Default: all of the cluster.")] = None,
+    options: AuroraOptions,
+    json: Json = False,
+) -> None:
+    """End the schedules of a cluster. A run in progress goes on.
+
+    Example: holdfast aurora unschedule shop-cluster
+    """
+    with options.open() as operation:
+        ended = operation.unschedule(cluster, at)
+    print_rows(
+        ended,
+        ("cluster", "ended schedule", "by"),
+        [(each.cluster, _format_schedule(each), each.name) for each in ended],
+        as_json=json,
+    )
+
+
+INSTANCE_HEADER = ("instance", "role", "class", "status")
+
+
+def build_rows(cluster: Cluster) -> list[tuple[str, ...]]:
+    """Return the rows of a table of instances."""
+    return [
+        (each.id, _describe_role(cluster, each), each.instance_class, each.status)
+        for each in sorted(cluster.instances, key=lambda each: (not each.is_writer, each.tier, each.id))
+    ]
+
+
+def build_cluster(cluster: Cluster, schedules: Sequence[ScheduledRun] = ()) -> dict[str, Any]:
+    """Return a cluster for `print_json`."""
+    return {
+        "id": cluster.id,
+        "status": cluster.status,
+        "engine": cluster.engine,
+        "instances": [dict(zip(("id", "role", "class", "status"), row, strict=True)) for row in build_rows(cluster)],
+        "schedules": [each for each in schedules if each.cluster == cluster.id],
+    }
+
+
+def _describe_role(cluster: Cluster, instance: Instance) -> str:
+    if instance.is_writer:
+        return "writer"
+    if instance is cluster.dedicated_reader:
+        return "dedicated reader"
+    return "autoscaling reader" if instance.is_autoscaling else "reader"
+
+
+def _format_schedule(schedule: ScheduledRun) -> str:
+    state = "" if schedule.is_enabled else " (disabled)"
+    return f"{schedule.target} at {schedule.time} {schedule.timezone}{state}"
+
+
+def require_no_findings(findings: Sequence[Finding], *, force: bool) -> None:
+    """Raise Conflict if a check refuses a run; also if one warns, unless `force` is set."""
+    refused = [f"{each.name}: {each.text}" for each in findings if each.result is Result.REFUSED]
+    if refused:
+        raise Conflict(f"refused: {'; '.join(refused)}")
+    warnings = [f"{each.name}: {each.text}" for each in findings if each.result is Result.WARNING]
+    if warnings and not force:
+        raise Conflict(f"not started because of warnings, which --force ignores: {'; '.join(warnings)}")
