@@ -42,7 +42,7 @@ def read_progress(events: Iterable[Mapping[str, Any]]) -> Progress | None:
     entered.sort(key=lambda each: int(each["id"]), reverse=True)
     if not entered:
         return None
-    failed = next((each for each in entered if _get_name(each).endswith("Error")), None)
+    failed = next((each for each in entered if re.fullmatch("(?!ReleaseLock).*Error", _get_name(each))), None)
     latest = failed or entered[0]
     name, data, since = _get_name(latest), _get_data(latest), latest["timestamp"].timestamp()
     counters = data.get("counters", {})
