@@ -120,7 +120,8 @@ def _check_engine(facts: Facts) -> Judgement:
 
 
 def _check_target_class(facts: Facts) -> Judgement:
-    storage = facts.described.get("StorageType") or "aurora"
+    # Aurora has two kinds of storage, and a cluster with the usual one may not name it.
+    storage = "aurora-iopt1" if facts.described.get("StorageType") == "aurora-iopt1" else "aurora"
     for target in facts.request.classes:
         rows = facts.options.get(target, ())
         if not rows:
