@@ -7,7 +7,7 @@ import hashlib
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
@@ -216,7 +216,7 @@ class Operation:
             scheduler.create_schedule(**arguments)
         except ClientError as error:
             if _get_code(error) != "ConflictException":
-                raise EngineError(f"the schedule {name} cannot be created: {error}") from error
+                raise
             scheduler.update_schedule(**arguments)
         return _build_schedule(run, at, timezone, name, is_rule=False, is_enabled=True)
 
@@ -263,7 +263,7 @@ class Operation:
             )
         except ClientError as error:
             if _get_code(error) != "ExecutionAlreadyExists":
-                raise EngineError(f"the run {name} cannot be started: {error}") from error
+                raise
             raise Conflict(f"the run {name} was started within this minute: look at its status") from error
         return str(started["executionArn"])
 
@@ -334,6 +334,15 @@ class Operation:
                 ConditionExpression="executionArn = :holder",
                 ExpressionAttributeValues={":holder": {"S": holder}},
             )
+
+
+@contextmanager
+def open_operation(session: AwsSession, clock: Clock, stack: str) -> Iterator[Operation]:
+    """Open a stack for a block. Within it, refusals of AWS that have no other meaning raise EngineError."""
+    try:
+        yield Operation(session, clock, stack)
+    except ClientError as error:
+        raise EngineError(f"stack {stack}: {error}") from error
 
 
 def find_zone(name: str) -> ZoneInfo:

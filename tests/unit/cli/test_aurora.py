@@ -101,6 +101,8 @@ def test_a_schedule_that_cannot_work_is_refused(run: Run, deploy: Deploy) -> Non
     error = run(*words, "--class", "db.t9z.medium", "--force", "--json").error
     assert error["error"] == "conflict"
     assert "target class: db.t9z.medium does not exist" in error["detail"]
+    failed = run(*words, "--class", NEW, "--json").error  # this stack has a rule, but no functions
+    assert (failed["error"], "Function not found" in failed["detail"]) == ("engine", True)
 
 
 def test_a_dry_run_shows_checks_steps_and_saving_and_changes_nothing(run: Run, deploy: Deploy) -> None:

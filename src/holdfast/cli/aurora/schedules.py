@@ -10,7 +10,7 @@ from cyclopts import Parameter
 from holdfast._clock import SystemClock
 from holdfast._errors import Conflict, NotFound
 from holdfast.aurora.cluster import Cluster, Instance
-from holdfast.aurora.operation import DEFAULT_TIMEZONE, Operation, ScheduledRun, find_zone
+from holdfast.aurora.operation import DEFAULT_TIMEZONE, Operation, ScheduledRun, find_zone, open_operation
 from holdfast.aurora.preflight import MOMENTARY, Finding, Request, Result, check_run
 from holdfast.aurora.schedule import find_next_time, parse_schedule
 from holdfast.cli.output import Json, SettingsFile, print_json, print_note, print_result, print_rows, print_table
@@ -39,8 +39,9 @@ class AuroraOptions:
     @contextmanager
     def open(self) -> Iterator[Operation]:
         settings = load(self.settings, options={("aws", "region"): self.region}).settings
-        with open_aws_session(settings) as session:
-            yield Operation(session, SystemClock(), f"{self.prefix}-scaling")
+        stack = f"{self.prefix}-scaling"
+        with open_aws_session(settings) as session, open_operation(session, SystemClock(), stack) as operation:
+            yield operation
 
 
 def clusters(*, options: AuroraOptions, json: Json = False) -> None:
@@ -93,6 +94,8 @@ def schedule(
         require_no_findings(findings, force=True)
         created = operation.schedule(cluster, request.classes, at, timezone, force=force)
     print_result(created, f"{cluster}: {_format_schedule(created)}, by {created.name}", as_json=json)
+    if created.is_rule:
+        print_note(f"the rule {created.name} holds one schedule: an earlier one has ended", as_json=json)
     for each in findings:
         if each.result is Result.WARNING and not force:
             print_note(f"{each.name}: {each.text}", as_json=json)
