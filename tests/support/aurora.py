@@ -82,6 +82,7 @@ class Deployed:
             "StateMachineArn": created["stateMachineArn"],
             "LockTable": table,
             "RuleName": rule,
+            "DeadLettersArn": f"arn:aws:sqs:{REGION}:{account}:{self.prefix}",
             "UpdateScheduleArn": functions[Function.UPDATE_SCHEDULE],
             "ScheduleScalingArn": functions[Function.SCHEDULE_SCALING],
             **more,

@@ -56,7 +56,7 @@ class FactReader:
         try:
             return read()
         except (HoldfastError, ClientError) as error:
-            self._unread.update(dict.fromkeys(checks, str(error)))
+            self._unread.update(dict.fromkeys(checks, str(error).splitlines()[0]))
             return default
 
     def _list(self, operation: str, **arguments: Any) -> list[Any]:

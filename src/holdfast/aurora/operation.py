@@ -36,6 +36,8 @@ from holdfast.aurora.schedule import (
 )
 from holdfast.engines.aws import AwsSession
 
+__all__ = ["Operation", "Run", "ScheduledRun", "open_operation"]
+
 DEFAULT_TIMEZONE = "Asia/Tokyo"
 HISTORY_EVENTS = 1000
 """Events of an execution that are read, the latest first. A pass over one reader takes about 60."""
@@ -209,6 +211,7 @@ class Operation:
                 "Input": json.dumps({**run, "scheduledTime": "<aws.scheduler.scheduled-time>"}),
                 # Hours late is worse than never.
                 "RetryPolicy": {"MaximumEventAgeInSeconds": 900, "MaximumRetryAttempts": 10},
+                "DeadLetterConfig": {"Arn": self._outputs["DeadLettersArn"]},
             },
         }
         scheduler = self._session.client("scheduler")

@@ -21,6 +21,8 @@ from holdfast.aurora.rules import (
     decide_start,
 )
 
+__all__ = ["Plan", "PlannedStep", "Prices", "Saving", "compute_saving", "plan_run"]
+
 MODIFICATION_SECONDS = 700.0
 """Expected time of a modification: RDS usually takes 5 to 15 minutes."""
 DAYS_PER_MONTH = 365 / 12

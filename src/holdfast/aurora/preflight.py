@@ -16,6 +16,8 @@ from holdfast.aurora.cluster import Availability, Cluster
 from holdfast.aurora.plan import MODIFICATION_SECONDS, plan_run
 from holdfast.aurora.schedule import check_class, check_cluster_id
 
+__all__ = ["CHECKS", "Facts", "Finding", "Request", "Result", "check_run"]
+
 HIGH_USE = 0.8
 """Connections in use, as a share of the limit, above which a warning is given."""
 HIGH_TIER = 1

@@ -9,6 +9,8 @@ from typing import Any
 from holdfast.aurora.machine import MAX_PASS_RETRIES, MAX_RETRIES, Function, Resources, build_machine
 from holdfast.aurora.notification import find_reason
 
+__all__ = ["Progress", "read_progress"]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:

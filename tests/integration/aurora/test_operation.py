@@ -178,6 +178,7 @@ def test_the_scheduler_has_several_schedules_in_time_zones(deploy: Deploy, moto_
     )
     found: dict[str, Any] = deployed.session.client("scheduler").get_schedule(GroupName=deployed.prefix, Name=up.name)
     assert (found["ScheduleExpression"], found["ScheduleExpressionTimezone"]) == ("cron(0 7 * * ? *)", "Europe/Berlin")
+    assert found["Target"]["DeadLetterConfig"]["Arn"].endswith(f":{deployed.prefix}")
     assert json.loads(found["Target"]["Input"])["scheduledTime"] == "<aws.scheduler.scheduled-time>"
 
     changed = operation.schedule(cluster, ("db.t4g.large",), "19:15")

@@ -13,7 +13,7 @@ from holdfast.aurora.cluster import Cluster, Instance
 from holdfast.aurora.operation import DEFAULT_TIMEZONE, Operation, ScheduledRun, find_zone, open_operation
 from holdfast.aurora.preflight import MOMENTARY, Finding, Request, Result, check_run
 from holdfast.aurora.schedule import find_next_time, parse_schedule
-from holdfast.cli.output import Json, SettingsFile, print_json, print_note, print_result, print_rows, print_table
+from holdfast.cli.output import Json, SettingsFile, print_note, print_result, print_rows
 from holdfast.compose import open_aws_session
 from holdfast.config import load
 
@@ -49,21 +49,22 @@ def clusters(*, options: AuroraOptions, json: Json = False) -> None:
 
     Example: holdfast aurora clusters --region ap-northeast-1
     """
+    schedules, note = [], ""
     with options.open() as operation:
         found = operation.list_clusters()
         try:
             schedules = operation.list_schedules()
         except NotFound as error:
-            print_note(f"schedules are not shown: {error}", as_json=json)
-            schedules = []
-    if json:
-        print_json([build_cluster(each, schedules) for each in found])
-        return
-    rows = []
-    for each in found:
-        times = "; ".join(map(_format_schedule, (one for one in schedules if one.cluster == each.id)))
-        rows += [(each.id, *row, times) for row in build_rows(each)]
-    print_table(("cluster", *INSTANCE_HEADER, "schedules"), rows)
+            note = f"schedules are not shown: {error}"
+    rows = [
+        (each.id, *row, "; ".join(_format_schedule(one) for one in schedules if one.cluster == each.id))
+        for each in found
+        for row in build_rows(each)
+    ]
+    header = ("cluster", *INSTANCE_HEADER, "schedules")
+    print_rows([build_cluster(each, schedules) for each in found], header, rows, as_json=json)
+    if note:
+        print_note(note, as_json=json)
 
 
 def schedule(
