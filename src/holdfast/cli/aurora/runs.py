@@ -73,7 +73,7 @@ def run(
 ) -> None:
     """Check a cluster, then change the class of its instances now.
 
-    Example: holdfast aurora run shop-cluster --class db.t4g.medium --dry-run
+    Example: holdfast aurora run shop-cluster --prefix shop --class db.t4g.medium --dry-run
     """
     request = Request(
         cluster_id=cluster,
@@ -120,7 +120,7 @@ def status(
     """Show the runs in progress: the step, until when it waits, its retries, and the instances.
 
     For a CLUSTER without one, shows its last run.
-    Example: holdfast aurora status shop-cluster
+    Example: holdfast aurora status shop-cluster --prefix shop
     """
     with options.open() as operation:
         runs = operation.find_runs(cluster, running=True)
@@ -154,7 +154,7 @@ def history(
 ) -> None:
     """Show the latest runs of a cluster, newest first, with duration and end.
 
-    Example: holdfast aurora history shop-cluster
+    Example: holdfast aurora history shop-cluster --prefix shop
     """
     with options.open() as operation:
         runs = operation.find_runs(cluster, limit=limit)
@@ -168,7 +168,7 @@ def history(
 def stop(cluster: ClusterArgument, /, *, options: AuroraOptions, json: Json = False) -> None:
     """Stop the run of a cluster, and free its lock. A change that RDS has begun goes on.
 
-    Example: holdfast aurora stop shop-cluster
+    Example: holdfast aurora stop shop-cluster --prefix shop
     """
     with options.open() as operation:
         stopped = operation.stop(cluster)

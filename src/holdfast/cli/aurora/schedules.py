@@ -47,7 +47,7 @@ class AuroraOptions:
 def clusters(*, options: AuroraOptions, json: Json = False) -> None:
     """Show the Aurora clusters of the region with their instances and schedules.
 
-    Example: holdfast aurora clusters --region ap-northeast-1
+    Example: holdfast aurora clusters --prefix shop
     """
     schedules, note = [], ""
     with options.open() as operation:
@@ -85,7 +85,7 @@ def schedule(
     """Change the class of a cluster every day at a time, or once.
 
     A stack with a rule holds one schedule. With EventBridge Scheduler there can be several: down and up again.
-    Example: holdfast aurora schedule shop-cluster --class db.t4g.medium --at 19:15
+    Example: holdfast aurora schedule shop-cluster --prefix shop --class db.t4g.medium --at 19:15
     """
     zone = find_zone(timezone or DEFAULT_TIMEZONE)
     starts_at = find_next_time(parse_schedule(at), SystemClock().wall(), zone)
@@ -112,7 +112,7 @@ def unschedule(
 ) -> None:
     """End the schedules of a cluster. A run in progress goes on.
 
-    Example: holdfast aurora unschedule shop-cluster
+    Example: holdfast aurora unschedule shop-cluster --prefix shop
     """
     with options.open() as operation:
         ended = operation.unschedule(cluster, at)
