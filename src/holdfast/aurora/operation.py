@@ -249,8 +249,8 @@ class Operation:
             detail = payload.get("errorMessage", "") if isinstance(payload, Mapping) else payload
             raise EngineError(f"the function {function.rpartition(':function:')[2]} failed: {detail}")
 
-    def start(self, cluster_id: str, classes: Sequence[str]) -> str:
-        """Start a run. Return the ARN of its execution."""
+    def start(self, cluster_id: str, classes: Sequence[str]) -> Run:
+        """Start a run. Step Functions may not know it for a moment, so reading it immediately may fail."""
         target, *fallbacks = classes
         cluster = self.read_cluster(cluster_id)
         run = {
@@ -259,7 +259,8 @@ class Operation:
             **describe_roles(cluster),
             "fallbackClasses": [check_class(each) for each in fallbacks],
         }
-        name = build_execution_name(cluster.id, datetime.fromtimestamp(self._clock.wall(), UTC))
+        now = self._clock.wall()
+        name = build_execution_name(cluster.id, datetime.fromtimestamp(now, UTC))
         try:
             started = self._session.client("stepfunctions").start_execution(
                 stateMachineArn=self._outputs["StateMachineArn"], name=name, input=json.dumps(run)
@@ -268,7 +269,16 @@ class Operation:
             if _get_code(error) != "ExecutionAlreadyExists":
                 raise
             raise Conflict(f"the run {name} was started within this minute: look at its status") from error
-        return str(started["executionArn"])
+        return Run(
+            cluster=cluster.id,
+            name=name,
+            arn=started["executionArn"],
+            target=target,
+            status="RUNNING",
+            started_at=now,
+            ended_at=None,
+            progress=None,
+        )
 
     def find_runs(self, cluster_id: str | None = None, *, running: bool = False, limit: int = 20) -> list[Run]:
         """Return the latest runs of one cluster or of all, newest first."""

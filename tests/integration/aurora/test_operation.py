@@ -66,7 +66,7 @@ def test_a_run_is_scheduled_started_watched_and_stopped_with_the_real_functions(
     assert operation.unschedule(cluster) == [created]
     assert not operation.list_schedules()[0].is_enabled
 
-    arn = operation.start(cluster, (NEW,))
+    arn = operation.start(cluster, (NEW,)).arn
     run = wait_for(operation, arn, "WaitForDedicatedReader")
     assert run.is_running
     assert run.progress is not None
@@ -138,7 +138,7 @@ def test_stop_frees_the_lock_of_a_run_that_has_ended_but_not_one_that_goes_on(de
     deployed.create_cluster("reader-dedicated")
     deployed.create_stack(WAITING)
     operation = deployed.operation
-    machine = operation.start(deployed.cluster, (NEW,)).replace(":execution:", ":stateMachine:").rpartition(":")[0]
+    machine = operation.start(deployed.cluster, (NEW,)).arn.replace(":execution:", ":stateMachine:").rpartition(":")[0]
     assert len(operation.stop(deployed.cluster)) == 1
 
     client = deployed.session.client("stepfunctions")
@@ -159,7 +159,7 @@ def test_a_second_run_within_a_minute_is_refused(deploy: Deploy, ministack_url: 
     deployed.create_cluster("reader-dedicated")
     deployed.create_stack(WAITING)
     operation = Operation(deployed.session, FakeClock(), f"{deployed.prefix}-scaling")
-    assert operation.start(deployed.cluster, (NEW,)).endswith("Z")
+    assert operation.start(deployed.cluster, (NEW,)).is_running
     with pytest.raises(Conflict, match="within this minute"):
         operation.start(deployed.cluster, (NEW,))
 

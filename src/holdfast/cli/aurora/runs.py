@@ -1,6 +1,7 @@
 """`holdfast aurora run|status|history|stop`: start, watch and stop runs."""
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -8,7 +9,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from holdfast._clock import SystemClock
-from holdfast._errors import EngineError, InvalidValue
+from holdfast._errors import EngineError, EngineUnavailable, InvalidValue
 from holdfast.aurora.operation import Operation, Run
 from holdfast.aurora.plan import MODIFICATION_SECONDS, Plan, Prices, Saving, compute_saving, format_duration, plan_run
 from holdfast.aurora.preflight import Finding, Request, Result, check_run
@@ -90,7 +91,7 @@ def run(
             _print_plan(findings, plan, prices.compute(plan.changed), as_json=json)
             return
         require_no_findings(findings, force=force)
-        started = operation.read_run(operation.start(cluster, request.classes))
+        started = operation.start(cluster, request.classes)
         if wait:
             started = _follow(operation, started, as_json=json)
     print_result(_build_run(started), f"run {started.name}: {_describe_end(started)}", as_json=json)
@@ -104,7 +105,8 @@ def _follow(operation: Operation, run: Run, *, as_json: bool) -> Run:
             shown = line
             print(f"{format_time(run.progress.since)}  {line}", flush=True)
         clock.sleep(POLL_SECONDS)
-        run = operation.read_run(run.arn)
+        with suppress(EngineUnavailable):  # the run goes on, whether it can be seen or not
+            run = operation.read_run(run.arn)
     if run.status not in {"SUCCEEDED", "SKIPPED"}:
         raise EngineError(f"run {run.name}: {_describe_end(run)}; run it again to continue")
     return run
@@ -220,7 +222,7 @@ def _describe_end(run: Run) -> str:
     """Return the step of a run in progress, or how the run ended."""
     progress = run.progress
     if run.is_running:
-        return "beginning" if progress is None else progress.text
+        return "started" if progress is None else progress.text
     words = {"SUCCEEDED": "completed", "SKIPPED": "skipped, because another run was in progress"}.get(run.status)
     if words is not None:
         return words

@@ -85,7 +85,7 @@ def schedule(
     """Change the class of a cluster every day at a time, or once.
 
     A stack with a rule holds one schedule. With EventBridge Scheduler there can be several: down and up again.
-    Example: holdfast aurora schedule shop-cluster --prefix shop --class db.t4g.medium --at 19:15
+    Example: holdfast aurora schedule db --prefix a --class db.t4g.large --at 19:15
     """
     zone = find_zone(timezone or DEFAULT_TIMEZONE)
     starts_at = find_next_time(parse_schedule(at), SystemClock().wall(), zone)
