@@ -95,7 +95,10 @@ class Operation:
         except ClientError as error:
             text = f"there is no stack {self._stack} in this region: deploy it, or name another --prefix"
             raise NotFound(f"{text} ({error})") from error
-        return {each["OutputKey"]: each["OutputValue"] for each in found[0].get("Outputs", ())}
+        outputs = {each["OutputKey"]: each["OutputValue"] for each in found[0].get("Outputs", ())}
+        if "StateMachineArn" not in outputs:
+            raise NotFound(f"stack {self._stack} is {found[0].get('StackStatus')}, and has no outputs: deploy it again")
+        return outputs
 
     def list_clusters(self) -> list[Cluster]:
         """Return the Aurora clusters of the region."""

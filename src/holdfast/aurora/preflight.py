@@ -1,7 +1,7 @@
 """Check whether a run may begin, before anything is changed. Pure.
 
-Every check has a name and one sentence, which says what to do. A run is not started if one is refused. `operation.py`
-reads the facts; facts that it could not read make a warning.
+Every check has a name and one sentence, which says what to do. A run is not started if one is refused. `facts.py`
+reads the facts; those that it could not read make a warning.
 """
 
 import math
@@ -101,13 +101,10 @@ Judgement: TypeAlias = tuple[Result, str]
 
 def check_run(facts: Facts) -> tuple[Finding, ...]:
     """Return the findings of all checks."""
-    findings = []
-    for name, check in CHECKS.items():
-        if name in facts.unread:
-            findings.append(Finding(name, Result.WARNING, f"not checked, check it yourself: {facts.unread[name]}"))
-        else:
-            findings.append(Finding(name, *check(facts)))
-    return tuple(findings)
+    unread = {
+        name: (Result.WARNING, f"not checked, check it yourself: {reason}") for name, reason in facts.unread.items()
+    }
+    return tuple(Finding(name, *(unread.get(name) or check(facts))) for name, check in CHECKS.items())
 
 
 def _check_engine(facts: Facts) -> Judgement:

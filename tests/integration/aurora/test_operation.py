@@ -211,3 +211,9 @@ def test_clusters_are_listed_before_anything_is_deployed(deploy: Deploy, moto_ur
     assert own[0].writer is not None
     with pytest.raises(NotFound, match="deploy it"):
         deployed.operation.list_schedules()
+    deployed.session.client("cloudformation").create_stack(
+        StackName=f"{deployed.prefix}-scaling",
+        TemplateBody=json.dumps({"Resources": {"Topic": {"Type": "AWS::SNS::Topic"}}}),
+    )
+    with pytest.raises(NotFound, match="has no outputs"):
+        deployed.operation.list_schedules()

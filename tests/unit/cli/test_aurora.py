@@ -149,7 +149,7 @@ def test_a_run_is_shown_until_when_it_waits_and_stopped(run: Run, deploy: Deploy
     assert own["progress"]["state"] == "WaitForFailover"
     stopped = run("aurora", "stop", *common)
     assert stopped.out.startswith(f"stopped {own['name']}\n")
-    assert "a change that RDS has begun goes on" in stopped.out
+    assert "the lock is free\na change that RDS has begun goes on" in stopped.out
     assert "stopped at WaitForFailover" in run("aurora", "history", *common).out
     assert run("aurora", "status", "--prefix", deployed.prefix).out == "no run is in progress\n"
     assert run("aurora", "stop", *common, "--json").error["error"] == "not-found"

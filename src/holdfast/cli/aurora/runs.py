@@ -174,30 +174,22 @@ def stop(cluster: ClusterArgument, /, *, options: AuroraOptions, json: Json = Fa
     """
     with options.open() as operation:
         stopped = operation.stop(cluster)
-        found = operation.read_cluster(cluster)
+        holder, found = operation.find_lock_holder(cluster), operation.read_cluster(cluster)
     if json:
-        print_json({"stopped": stopped, "cluster": build_cluster(found)})
+        print_json({"stopped": stopped, "lock_holder": holder or None, "cluster": build_cluster(found)})
         return
     for arn in stopped:
         print(f"stopped {arn.rpartition(':')[2]}")
-    print("the lock is free; a change that RDS has begun goes on, and the next run continues from there")
+    print(f"the lock belongs to {holder}, which is in progress" if holder else "the lock is free")
+    print("a change that RDS has begun goes on, and the next run continues from there")
     print_table(INSTANCE_HEADER, build_rows(found))
 
 
 def _print_plan(findings: Sequence[Finding], plan: Plan, saving: Saving | None, *, as_json: bool) -> None:
     can_start = all(each.result is not Result.REFUSED for each in findings)
     if as_json:
-        money = saving and pick_attributes(saving, "instances", "network", "total")
-        print_json(
-            {
-                "can_start": can_start,
-                "findings": findings,
-                "steps": plan.steps,
-                "seconds": plan.seconds,
-                "changed": plan.changed,
-                "saving": money,
-            }
-        )
+        found = {"can_start": can_start, "findings": findings, **pick_attributes(plan, "steps", "seconds", "changed")}
+        print_json({**found, "saving": saving and pick_attributes(saving, "instances", "network", "total")})
         return
     print_table(("check", "result", ""), [(each.name, each.result, each.text) for each in findings])
     print()
