@@ -191,7 +191,10 @@ class Operation:
                 f"the rule {present.name} holds one schedule, that of {present.cluster} at {present.time} JST, which "
                 "this one would replace: deploy the stack with --scheduler scheduler, or replace it with --force"
             )
-        self._invoke(self._outputs["UpdateScheduleArn"], {**run, "scheduleTime": at})
+        event = json.dumps({**run, "scheduleTime": at}).encode()
+        reply = self._session.client("lambda").invoke(FunctionName=self._outputs["UpdateScheduleArn"], Payload=event)
+        if "FunctionError" in reply:
+            raise EngineError(f"the function update-schedule failed: {reply['Payload'].read().decode()}")
         return _build_schedule(run, at, DEFAULT_TIMEZONE, self._outputs["RuleName"], is_rule=True, is_enabled=True)
 
     def _put_schedule(self, run: Mapping[str, Any], at: str, timezone: str) -> ScheduledRun:
@@ -244,13 +247,6 @@ class Operation:
         if not ended:
             raise NotFound(f"{cluster_id} has no schedule" + ("" if at is None else f" at {at}"))
         return ended
-
-    def _invoke(self, function: str, event: Mapping[str, Any]) -> None:
-        reply = self._session.client("lambda").invoke(FunctionName=function, Payload=json.dumps(event).encode())
-        payload = json.loads(reply["Payload"].read() or b"null")
-        if "FunctionError" in reply:
-            detail = payload.get("errorMessage", "") if isinstance(payload, Mapping) else payload
-            raise EngineError(f"the function {function.rpartition(':function:')[2]} failed: {detail}")
 
     def start(self, cluster_id: str, classes: Sequence[str]) -> Run:
         """Start a run. Step Functions may not know it for a moment, so reading it immediately may fail."""
@@ -328,28 +324,16 @@ class Operation:
         holder = self.find_lock_holder(cluster_id)
         if not stopped and not holder:
             raise NotFound(f"no run of {cluster_id} is in progress")
-        if holder in stopped or (holder and not self._is_running(holder)):
-            self._release_lock(cluster_id, holder)
+        if holder in stopped or (holder and not self.read_run(holder).is_running):
+            dynamodb = self._session.client("dynamodb")
+            with suppress(dynamodb.exceptions.ConditionalCheckFailedException):  # another run has begun meanwhile
+                dynamodb.delete_item(
+                    TableName=self._outputs["LockTable"],
+                    Key={"lockId": {"S": cluster_id}},
+                    ConditionExpression="executionArn = :holder",
+                    ExpressionAttributeValues={":holder": {"S": holder}},
+                )
         return stopped
-
-    def _is_running(self, arn: str) -> bool:
-        try:
-            return bool(
-                self._session.client("stepfunctions").describe_execution(executionArn=arn)["status"] == "RUNNING"
-            )
-        except ClientError as error:
-            if _get_code(error) != "ExecutionDoesNotExist":
-                raise
-            return False
-
-    def _release_lock(self, cluster_id: str, holder: str) -> None:
-        with suppress(self._session.client("dynamodb").exceptions.ConditionalCheckFailedException):
-            self._session.client("dynamodb").delete_item(
-                TableName=self._outputs["LockTable"],
-                Key={"lockId": {"S": cluster_id}},
-                ConditionExpression="executionArn = :holder",
-                ExpressionAttributeValues={":holder": {"S": holder}},
-            )
 
 
 @contextmanager

@@ -7,6 +7,7 @@ takes the same time and nothing fails.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 
 from holdfast._errors import InvalidValue
 from holdfast.aurora.cluster import Cluster
@@ -70,8 +71,6 @@ class _Model:
         self._classes = classes
         self._modification_seconds = modification_seconds
         self._now = 0.0
-        self._is_ready = True
-        """Whether the last step succeeded, so that the run goes on."""
         self.changed = 0
 
     def run(self) -> Iterator[PlannedStep]:
@@ -79,36 +78,34 @@ class _Model:
         yield PlannedStep(0.0, "EvaluateClusterState", start.reason)
         if start.state is not ClusterState.READY or writer is None or reader is None:
             return
-        parts = [self._modify("DedicatedReader", reader.id)]
-        if not writer.has_class(self._classes):
-            parts.append(self._fail_over(reader.id))
-        parts.append(self._modify("OldWriter", writer.id))
-        parts += [self._modify("AutoScalingReader", each.id) for each in self._cluster.other_readers]
-        for part in parts:
-            yield from part
-            if not self._is_ready:
+        parts = [("DedicatedReader", reader.id), ("Failover", reader.id), ("OldWriter", writer.id)]
+        if writer.has_class(self._classes):
+            parts.remove(("Failover", reader.id))
+        parts += [("AutoScalingReader", each.id) for each in self._cluster.other_readers]
+        for step, name in parts:
+            yield from self._fail_over(name) if step == "Failover" else self._modify(step, name)
+            if check_instance(self._cluster, name, self._classes, Role.ANY).outcome is not CheckOutcome.READY:
+                yield PlannedStep(self._now, f"{step}StatusError", f"the run fails if {name} does not become ready")
                 return
         yield PlannedStep(self._now, "FinalVerification", "check all instances")
         yield PlannedStep(self._now, "SendCompletionNotification", "notify, and release the lock")
 
     def _modify(self, step: str, name: str) -> Iterator[PlannedStep]:
-        decision, state = decide_modification(self._cluster, name, self._classes), f"Scale{step}"
-        if decision.decision is ModifyDecision.MODIFY:
-            yield PlannedStep(self._now, state, f"modify {name}: {decision.reason}, and gets {self._classes[0]}")
-            self.changed += 1
-            self._update(name, "modifying", self._classes[0])
-            yield from self._await(step, name, self._now + self._modification_seconds, FIRST_WAIT, Role.ANY)
+        decision = decide_modification(self._cluster, name, self._classes)
+        if decision.decision is not ModifyDecision.MODIFY:
+            advice = "nothing to do" if decision.decision is ModifyDecision.SATISFIED else "not now"
+            yield PlannedStep(self._now, f"Scale{step}", f"{decision.reason}: {advice}")
             return
-        check = check_instance(self._cluster, name, self._classes, Role.ANY)
-        self._is_ready = check.outcome is CheckOutcome.READY
-        advice = "nothing to do" if self._is_ready else "the run waits, and fails if this lasts"
-        yield PlannedStep(self._now, state, f"{decision.reason}: {advice}")
+        yield PlannedStep(self._now, f"Scale{step}", f"modify {name}: {decision.reason}, and gets {self._classes[0]}")
+        self.changed += 1
+        self._update(name, status="modifying", instance_class=self._classes[0])
+        yield from self._await(step, name, self._now + self._modification_seconds, FIRST_WAIT, Role.ANY)
 
     def _fail_over(self, name: str) -> Iterator[PlannedStep]:
         text = f"fail over to {name}: connections end, and writes fail for up to a minute"
         yield PlannedStep(self._now, "FailoverToDedicatedReader", text)
-        instances = tuple(replace(each, is_writer=each.id == name) for each in self._cluster.instances)
-        self._cluster = replace(self._cluster, instances=instances)
+        for each in self._cluster.instances:
+            self._update(each.id, is_writer=each.id == name)
         yield from self._await("Failover", name, self._now, FAILOVER_WAIT, Role.WRITER)
 
     def _await(self, step: str, name: str, ready_at: float, wait: int, role: Role) -> Iterator[PlannedStep]:
@@ -116,20 +113,15 @@ class _Model:
         for number in range(MAX_RETRIES + 1):
             self._now += wait if number == 0 else RETRY_WAIT
             if self._now >= ready_at:
-                self._update(name, "available", self._classes[0])
+                self._update(name, status="available")
             check = check_instance(self._cluster, name, self._classes, role)
             yield PlannedStep(self._now, f"Check{step}Status", check.reason)
             if check.outcome is CheckOutcome.READY:
                 return
-        self._is_ready = False
-        yield PlannedStep(self._now, f"{step}StatusError", f"the run fails: {name} takes too long")
 
-    def _update(self, name: str, status: str, instance_class: str) -> None:
-        instances = tuple(
-            replace(each, status=status, instance_class=instance_class) if each.id == name else each
-            for each in self._cluster.instances
-        )
-        self._cluster = replace(self._cluster, instances=instances)
+    def _update(self, name: str, **fields: Any) -> None:
+        instances = (replace(each, **fields) if each.id == name else each for each in self._cluster.instances)
+        self._cluster = replace(self._cluster, instances=tuple(instances))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -45,10 +45,10 @@ def test_satisfied_steps_take_no_time_and_need_no_failover() -> None:
 
 def test_a_plan_ends_where_the_run_would_wait_or_fail() -> None:
     busy = plan_run(change(build_cluster(), SCALED.id, status="backing-up"), (NEW,), 30.0)
-    assert (
-        busy.steps[-1].text
-        == "shop-reader-as-1 is backing-up, or being changed: the run waits, and fails if this lasts"
-    )
+    assert [each.text for each in busy.steps[-2:]] == [
+        "shop-reader-as-1 is backing-up, or being changed: not now",
+        "the run fails if shop-reader-as-1 does not become ready",
+    ]
     slow = plan_run(build_cluster(), (NEW,), 4000.0)
     assert summarize(slow)[-2:] == [(3060, "CheckDedicatedReaderStatus"), (3060, "DedicatedReaderStatusError")]
     stopped = plan_run(build_cluster(status="stopped"), (NEW,))

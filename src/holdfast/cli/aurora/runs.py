@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -29,31 +28,6 @@ POLL_SECONDS = 10.0
 """Seconds between two looks at a run. Its shortest wait takes a minute."""
 
 
-@Parameter(name="*")
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PriceOptions:
-    """Options for computing the saving."""
-
-    old_price: Annotated[float | None, Parameter(help="Price of an instance per hour with its present class.")] = None
-    new_price: Annotated[float | None, Parameter(help="Price of an instance per hour with --class.")] = None
-    hours: Annotated[float | None, Parameter(help="Hours per day with --class.")] = None
-    network_cost: Annotated[
-        float, Parameter(help="Cost per month of NAT gateways and interface endpoints that exist only for runs.")
-    ] = 0.0
-
-    def compute(self, instances: int) -> Saving | None:
-        """Return the saving, or None without prices."""
-        if self.old_price is None and self.new_price is None and self.hours is None:
-            return None
-        if self.old_price is None or self.new_price is None or self.hours is None:
-            raise InvalidValue("--old-price, --new-price and --hours belong together: give all three")
-        prices = Prices(old=self.old_price, new=self.new_price, hours=self.hours, network=self.network_cost)
-        return compute_saving(prices, instances)
-
-
-NO_PRICES = PriceOptions()
-
-
 def run(
     cluster: ClusterArgument,
     /,
@@ -68,7 +42,12 @@ def run(
         int | None,
         Parameter(validator=Number(gte=1), help="Limit of connections with --class. Default: by its memory."),
     ] = None,
-    prices: PriceOptions = NO_PRICES,
+    old_price: Annotated[float | None, Parameter(help="Price of an instance per hour with its present class.")] = None,
+    new_price: Annotated[float | None, Parameter(help="Price of an instance per hour with --class.")] = None,
+    hours: Annotated[float | None, Parameter(help="Hours per day with --class.")] = None,
+    network_cost: Annotated[
+        float, Parameter(help="Cost per month of NAT gateways and interface endpoints that exist only for runs.")
+    ] = 0.0,
     options: AuroraOptions,
     json: Json = False,
 ) -> None:
@@ -83,12 +62,18 @@ def run(
         modification_seconds=modification_seconds,
         max_connections=max_connections,
     )
+    prices = None
+    if old_price is not None and new_price is not None and hours is not None:
+        prices = Prices(old=old_price, new=new_price, hours=hours, network=network_cost)
+    elif (old_price, new_price, hours) != (None, None, None):
+        raise InvalidValue("--old-price, --new-price and --hours belong together: give all three")
     with options.open() as operation:
         facts = operation.read_facts(request)
         findings = check_run(facts)
         if dry_run:
             plan = plan_run(facts.cluster, request.classes, modification_seconds)
-            _print_plan(findings, plan, prices.compute(plan.changed), as_json=json)
+            saving = None if prices is None else compute_saving(prices, plan.changed)
+            _print_plan(findings, plan, saving, as_json=json)
             return
         require_no_findings(findings, force=force)
         started = operation.start(cluster, request.classes)
@@ -161,7 +146,11 @@ def history(
     with options.open() as operation:
         runs = operation.find_runs(cluster, limit=limit)
     rows = [
-        (each.name, format_time(each.started_at), _format_length(each), each.target, _describe_end(each))
+        (
+            *(each.name, format_time(each.started_at)),
+            "" if each.ended_at is None else format_duration(each.ended_at - each.started_at),
+            *(each.target, _describe_end(each)),
+        )
         for each in runs
     ]
     print_rows([_build_run(each) for each in runs], ("run", "started", "duration", "class", "end"), rows, as_json=json)
@@ -220,7 +209,3 @@ def _describe_end(run: Run) -> str:
         return words
     reason = "" if progress is None else f" at {progress.state}" + (f": {progress.reason}" if progress.reason else "")
     return {"ABORTED": "stopped", "TIMED_OUT": "timed out"}.get(run.status, "failed") + reason
-
-
-def _format_length(run: Run) -> str:
-    return "" if run.ended_at is None else format_duration(run.ended_at - run.started_at)
