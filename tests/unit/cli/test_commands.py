@@ -20,6 +20,7 @@ from tests.unit.cli.conftest import Run
 
 COMMANDS = [
     "agent",
+    "aurora",
     "aurora clusters",
     "aurora deploy",
     "aurora history",
@@ -31,7 +32,6 @@ COMMANDS = [
     "aurora stop",
     "aurora template",
     "aurora unschedule",
-    "aurora",
     "backup",
     "calls",
     "calls advise",

@@ -10,9 +10,11 @@ from cyclopts import Parameter
 from holdfast._clock import SystemClock
 from holdfast._errors import Conflict, NotFound
 from holdfast.aurora.cluster import Cluster, Instance
+from holdfast.aurora.names import Names
 from holdfast.aurora.operation import DEFAULT_TIMEZONE, Operation, ScheduledRun, find_zone, open_operation
 from holdfast.aurora.preflight import MOMENTARY, Finding, Request, Result, check_run
 from holdfast.aurora.schedule import find_next_time, parse_schedule
+from holdfast.cli.aurora.deploy import Prefix, Region
 from holdfast.cli.output import Json, SettingsFile, print_note, print_result, print_rows
 from holdfast.compose import open_aws_session
 from holdfast.config import load
@@ -32,14 +34,14 @@ FallbackClasses: TypeAlias = Annotated[
 class AuroraOptions:
     """Options that select the account, the region and the deployed stack."""
 
-    prefix: Annotated[str, Parameter(help="The prefix that the stack was deployed with.")]
-    region: Annotated[str | None, Parameter(help="The region. Overrides aws.region.")] = None
+    prefix: Prefix
+    region: Region = None
     settings: SettingsFile = None
 
     @contextmanager
     def open(self) -> Iterator[Operation]:
         settings = load(self.settings, options={("aws", "region"): self.region}).settings
-        stack = f"{self.prefix}-scaling"
+        stack = Names(self.prefix).stack
         with open_aws_session(settings) as session, open_operation(session, SystemClock(), stack) as operation:
             yield operation
 
