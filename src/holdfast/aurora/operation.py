@@ -24,6 +24,7 @@ from holdfast.aurora.handlers import describe_cluster, describe_roles
 from holdfast.aurora.preflight import Facts, Request
 from holdfast.aurora.progress import Progress, read_progress
 from holdfast.aurora.schedule import (
+    DEFAULT_TIMEZONE,
     JST,
     build_execution_name,
     build_rule_expression,
@@ -38,7 +39,6 @@ from holdfast.engines.aws import AwsSession
 
 __all__ = ["Operation", "Run", "ScheduledRun", "open_operation"]
 
-DEFAULT_TIMEZONE = "Asia/Tokyo"
 HISTORY_EVENTS = 1000
 """Events of an execution that are read, the latest first. A pass over one reader takes about 60."""
 

@@ -1,5 +1,7 @@
 """`holdfast aurora` shows, schedules, starts and stops runs. MiniStack executes them, and moto is the rest of AWS."""
 
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -196,3 +198,12 @@ def test_the_end_of_a_run_is_told(
         assert ended.result["end"] == end
     [own] = run("aurora", "history", deployed.cluster, "--prefix", deployed.prefix, "--json").result
     assert own["ended_at"] >= own["started_at"]
+
+
+@pytest.mark.parametrize(
+    ("words", "said"), [("--help", "aurora"), ("aurora clusters --prefix shop", "needs the extra 'aws'")]
+)
+def test_without_boto3_the_help_is_shown_and_commands_say_what_to_install(words: str, said: str) -> None:
+    code = "import sys; sys.modules['boto3'] = sys.modules['botocore'] = None; from holdfast.cli import main; main()"
+    ran = subprocess.run([sys.executable, "-c", code, *words.split()], capture_output=True, text=True, check=True)
+    assert said in ran.stdout + ran.stderr

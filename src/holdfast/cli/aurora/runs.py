@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 from contextlib import suppress
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from holdfast._clock import SystemClock
 from holdfast._errors import EngineError, EngineUnavailable, InvalidValue
-from holdfast.aurora.operation import Operation, Run
 from holdfast.aurora.plan import MODIFICATION_SECONDS, Plan, Prices, Saving, compute_saving, format_duration, plan_run
 from holdfast.aurora.preflight import Finding, Request, Result, check_run
 from holdfast.cli.aurora.schedules import (
@@ -23,6 +22,9 @@ from holdfast.cli.aurora.schedules import (
     require_no_findings,
 )
 from holdfast.cli.output import Json, format_time, pick_attributes, print_json, print_result, print_rows, print_table
+
+if TYPE_CHECKING:
+    from holdfast.aurora.operation import Operation, Run
 
 POLL_SECONDS = 10.0
 """Seconds between two looks at a run. Its shortest wait takes a minute."""
@@ -82,7 +84,7 @@ def run(
     print_result(_build_run(started), f"run {started.name}: {_describe_end(started)}", as_json=json)
 
 
-def _follow(operation: Operation, run: Run, *, as_json: bool) -> Run:
+def _follow(operation: "Operation", run: "Run", *, as_json: bool) -> "Run":
     """Show the progress until the run has ended. Raise EngineError if it failed."""
     clock, shown = SystemClock(), ""
     while run.is_running:
@@ -194,12 +196,12 @@ def _print_plan(findings: Sequence[Finding], plan: Plan, saving: Saving | None, 
         print("the run would be refused")
 
 
-def _build_run(run: Run) -> dict[str, Any]:
+def _build_run(run: "Run") -> dict[str, Any]:
     names = ("cluster", "name", "arn", "target", "status", "started_at", "ended_at", "progress")
     return {**pick_attributes(run, *names), "end": _describe_end(run)}
 
 
-def _describe_end(run: Run) -> str:
+def _describe_end(run: "Run") -> str:
     """Return the step of a run in progress, or how the run ended."""
     progress = run.progress
     if run.is_running:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Annotated, Any, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 from cyclopts import Parameter
 
@@ -11,13 +11,15 @@ from holdfast._clock import SystemClock
 from holdfast._errors import Conflict, NotFound
 from holdfast.aurora.cluster import Cluster, Instance
 from holdfast.aurora.names import Names
-from holdfast.aurora.operation import DEFAULT_TIMEZONE, Operation, ScheduledRun, find_zone, open_operation
 from holdfast.aurora.preflight import MOMENTARY, Finding, Request, Result, check_run
-from holdfast.aurora.schedule import find_next_time, parse_schedule
+from holdfast.aurora.schedule import DEFAULT_TIMEZONE, find_next_time, parse_schedule
 from holdfast.cli.aurora.deploy import Prefix, Region
 from holdfast.cli.output import Json, SettingsFile, print_note, print_result, print_rows
 from holdfast.compose import open_aws_session
 from holdfast.config import load
+
+if TYPE_CHECKING:
+    from holdfast.aurora.operation import Operation, ScheduledRun
 
 ClusterArgument: TypeAlias = Annotated[str, Parameter(name="CLUSTER", help="The id of the cluster.")]
 TargetClass: TypeAlias = Annotated[str, Parameter(name="--class", help="The instance class, such as db.t4g.medium.")]
@@ -39,11 +41,15 @@ class AuroraOptions:
     settings: SettingsFile = None
 
     @contextmanager
-    def open(self) -> Iterator[Operation]:
+    def open(self) -> "Iterator[Operation]":
         settings = load(self.settings, options={("aws", "region"): self.region}).settings
         stack = Names(self.prefix).stack
-        with open_aws_session(settings) as session, open_operation(session, SystemClock(), stack) as operation:
-            yield operation
+        with open_aws_session(settings) as session:
+            # Here, because the help of all commands is shown without boto3, and the session says what to install.
+            from holdfast.aurora.operation import open_operation
+
+            with open_operation(session, SystemClock(), stack) as operation:
+                yield operation
 
 
 def clusters(*, options: AuroraOptions, json: Json = False) -> None:
@@ -89,10 +95,12 @@ def schedule(
     A stack with a rule holds one schedule. With EventBridge Scheduler there can be several: down and up again.
     Example: holdfast aurora schedule db --prefix a --class db.t4g.large --at 19:15
     """
-    zone = find_zone(timezone or DEFAULT_TIMEZONE)
-    starts_at = find_next_time(parse_schedule(at), SystemClock().wall(), zone)
-    request = Request(cluster_id=cluster, classes=(target, *(fallback or ())), starts_at=starts_at)
+    wanted, classes = parse_schedule(at), (target, *(fallback or ()))
     with options.open() as operation:
+        from holdfast.aurora.operation import find_zone
+
+        starts_at = find_next_time(wanted, SystemClock().wall(), find_zone(timezone or DEFAULT_TIMEZONE))
+        request = Request(cluster_id=cluster, classes=classes, starts_at=starts_at)
         findings = [each for each in check_run(operation.read_facts(request)) if each.name not in MOMENTARY]
         require_no_findings(findings, force=True)
         created = operation.schedule(cluster, request.classes, at, timezone, force=force)
@@ -137,7 +145,7 @@ def build_rows(cluster: Cluster) -> list[tuple[str, ...]]:
     ]
 
 
-def build_cluster(cluster: Cluster, schedules: Sequence[ScheduledRun] = ()) -> dict[str, Any]:
+def build_cluster(cluster: Cluster, schedules: "Sequence[ScheduledRun]" = ()) -> dict[str, Any]:
     """Return a cluster for `print_json`."""
     return {
         "id": cluster.id,
@@ -156,7 +164,7 @@ def _describe_role(cluster: Cluster, instance: Instance) -> str:
     return "autoscaling reader" if instance.is_autoscaling else "reader"
 
 
-def _format_schedule(schedule: ScheduledRun) -> str:
+def _format_schedule(schedule: "ScheduledRun") -> str:
     state = "" if schedule.is_enabled else " (disabled)"
     return f"{schedule.target} at {schedule.time} {schedule.timezone}{state}"
 
