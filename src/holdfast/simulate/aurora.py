@@ -1,0 +1,434 @@
+"""A simulated change of a cluster's class: the real state machine and functions, while things go wrong.
+
+`simulate` runs a description in virtual time. `find_violations` checks the rules that hold in every run, whatever goes
+wrong.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from holdfast._errors import HoldfastError, InvalidValue
+from holdfast.aurora.machine import Function, Resources, build_machine
+from holdfast.simulate.aws.lifecycle import AcceptedCall, Outcome, Published, RdsTimes, Snapshot, StateVisit
+from holdfast.simulate.virtual import seeded_random
+
+ROLE = "arn:aws:iam::123456789012:role/simulated"
+
+if TYPE_CHECKING:
+    from holdfast.simulate.aws.emulator import Emulator
+    from holdfast.simulate.aws.rds import Rds
+
+PREFIX = "shop"
+CLUSTER = f"{PREFIX}-cluster"
+WRITER, DEDICATED, REPLACEMENT = f"{PREFIX}-writer", f"{PREFIX}-reader-dedicated", f"{PREFIX}-reader-dedicated-2"
+OWN_INSTANCES = (WRITER, DEDICATED, REPLACEMENT)
+"""The instances that Auto Scaling does not create."""
+OLD_CLASS, TARGET_CLASS, FALLBACK_CLASS = "db.r6g.large", "db.t4g.medium", "db.t4g.large"
+LOCK_TABLE = "locks"
+ALWAYS = 1_000
+"""How often a fault occurs that does not end."""
+
+
+class FaultKind(StrEnum):
+    """What can go wrong."""
+
+    REPLACE_DEDICATED_READER = "replace-dedicated-reader"
+    SCALE_IN = "scale-in"
+    SCALE_OUT = "scale-out"
+    CRASH_WRITER = "crash-writer"
+    STOPPED = "stopped"
+    STARTING = "starting"
+    REFUSE_FAILOVER = "refuse-failover"
+    IGNORE_FAILOVER = "ignore-failover"
+    REVERT_FAILOVER = "revert-failover"
+    THROTTLE = "throttle"
+    THROTTLE_FUNCTIONS = "throttle-functions"
+    NO_CAPACITY = "no-capacity"
+    CLASS_NOT_APPLIED = "class-not-applied"
+    FAIL_NOTIFICATION = "fail-notification"
+    ABORT = "abort"
+    TIME_OUT = "time-out"
+    DUPLICATE = "duplicate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One thing that goes wrong: `at` seconds after the start, or the next `times` times that it can."""
+
+    kind: FaultKind
+    at: float = 0.0
+    times: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Trouble:
+    """Faults under a name, for people."""
+
+    summary: str
+    faults: tuple[Fault, ...]
+    fallback_classes: tuple[str, ...] = ()
+
+
+def _trouble(summary: str, kind: FaultKind, at: float = 0.0, times: int = 1, *fallback_classes: str) -> Trouble:
+    return Trouble(summary, (Fault(kind=kind, at=at, times=times),), fallback_classes)
+
+
+TROUBLES: Mapping[str, Trouble] = {
+    "deleting-instance": _trouble(
+        "the dedicated reader is deleted and replaced", FaultKind.REPLACE_DEDICATED_READER, 300
+    ),
+    "failover-refused": _trouble("RDS refuses the failover once", FaultKind.REFUSE_FAILOVER),
+    "failover-never": _trouble("RDS accepts failovers, and nothing happens", FaultKind.IGNORE_FAILOVER, 0, ALWAYS),
+    "failover-reverted": _trouble("Aurora promotes the old writer again, once", FaultKind.REVERT_FAILOVER),
+    "scaled-in": _trouble("Auto Scaling deletes a reader", FaultKind.SCALE_IN, 2700),
+    "scaled-out": _trouble("Auto Scaling adds a reader before the failover", FaultKind.SCALE_OUT, 600),
+    "cluster-starting": _trouble("the cluster is starting", FaultKind.STARTING),
+    "cluster-stopped": _trouble("the cluster is stopped", FaultKind.STOPPED),
+    "throttling": _trouble("RDS refuses all calls of ten minutes", FaultKind.THROTTLE, 1000, 10),
+    "insufficient-capacity": _trouble("AWS lacks the target class", FaultKind.NO_CAPACITY, 0, ALWAYS),
+    "fallback-class": _trouble(
+        "AWS lacks the target class, but has another one", FaultKind.NO_CAPACITY, 0, ALWAYS, FALLBACK_CLASS
+    ),
+    "class-never-applied": _trouble("changes end without effect", FaultKind.CLASS_NOT_APPLIED, 0, ALWAYS),
+    "roles-swapped": _trouble("the writer fails, and Aurora promotes a reader", FaultKind.CRASH_WRITER, 1500),
+    "failing-notification": _trouble("two notifications cannot be sent", FaultKind.FAIL_NOTIFICATION, 0, 2),
+    "aborted": _trouble("an operator stops the run", FaultKind.ABORT, 2000),
+    "timed-out": _trouble("the run exceeds its time limit", FaultKind.TIME_OUT, 2000),
+    "duplicate": _trouble("a second run starts meanwhile", FaultKind.DUPLICATE, 900),
+}
+"""The troubles of `holdfast aurora simulate`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterRun:
+    """A cluster of one writer, one dedicated reader and autoscaling readers, and what goes wrong during the run."""
+
+    readers: int = 1
+    faults: tuple[Fault, ...] = ()
+    fallback_classes: tuple[str, ...] = ()
+    times: RdsTimes = field(default_factory=RdsTimes)
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.readers <= 14:
+            raise InvalidValue(
+                f"readers is {self.readers}: expected 0 to 14, as Aurora allows 15 with the dedicated one"
+            )
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        return (TARGET_CLASS, *self.fallback_classes)
+
+    @property
+    def reader_ids(self) -> list[str]:
+        return [f"{PREFIX}-reader-as-{number + 1}" for number in range(self.readers)]
+
+
+def build_run(troubles: tuple[str, ...], readers: int, seed: int | None = None) -> ClusterRun:
+    """Return a run with named troubles. With a seed, changes take other times."""
+    unknown = [name for name in troubles if name not in TROUBLES]
+    if unknown:
+        raise InvalidValue(f"there is no trouble {unknown[0]!r}: expected any of {', '.join(TROUBLES)}")
+    chosen = [TROUBLES[name] for name in troubles]
+    return ClusterRun(
+        readers=readers,
+        faults=tuple(fault for trouble in chosen for fault in trouble.faults),
+        fallback_classes=tuple(dict.fromkeys(each for trouble in chosen for each in trouble.fallback_classes)),
+        times=RdsTimes() if seed is None else draw_times(seed),
+    )
+
+
+def draw_times(seed: int) -> RdsTimes:
+    """Return random times, within what was seen at AWS."""
+    draw = seeded_random("times", seed).uniform
+    return RdsTimes(
+        modification=draw(180, 1800),
+        lag=draw(0, 60),
+        failover=draw(10, 120),
+        reboot=draw(0, 60),
+        creation=draw(200, 900),
+        deletion=draw(60, 600),
+        start=draw(300, 3600),
+    )
+
+
+def draw_run(seed: int) -> ClusterRun:
+    """Return a random cluster with up to six random faults."""
+    random = seeded_random("run", seed)
+    faults = []
+    for _ in range(random.randint(1, 6)):
+        kind = random.choice(list(FaultKind))
+        at = 0.0 if kind in {FaultKind.STOPPED, FaultKind.STARTING} else random.uniform(0, 8_000)
+        # Lambda gives up the event of a changed status after three attempts.
+        often = (1, 2) if kind is FaultKind.FAIL_NOTIFICATION else (1, 2, 3, 8, 20, ALWAYS)
+        faults.append(Fault(kind=kind, at=at, times=random.choice(often)))
+    return ClusterRun(
+        readers=random.choice((0, 1, 1, 2, 2, 3, 4)),
+        faults=tuple(faults),
+        fallback_classes=(FALLBACK_CLASS,) if random.random() < 0.3 else (),
+        times=draw_times(seed),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """An instance between two changes."""
+
+    begin: float
+    end: float
+    instance_class: str
+    role: str
+    status: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SimulatedRun:
+    """What happened in a run. Times are seconds after its start."""
+
+    run: ClusterRun
+    status: str
+    """The status of the execution: SUCCEEDED, FAILED, ABORTED or TIMED_OUT."""
+    seconds: float
+    """The duration of the execution."""
+    path: tuple[StateVisit, ...]
+    notifications: tuple[Published, ...]
+    snapshots: tuple[Snapshot, ...]
+    calls: tuple[AcceptedCall, ...]
+    """The changes that RDS accepted."""
+    event_count: int
+    """The length of the execution's history."""
+    is_locked: bool
+    """Whether a lock is left."""
+
+    def build_timelines(self) -> dict[str, list[Span]]:
+        """Return the spans of each instance, in their order."""
+        spans: dict[str, list[Span]] = {}
+        ends = [*(each.at for each in self.snapshots[1:]), self.seconds]
+        for snapshot, end in zip(self.snapshots, ends, strict=True):
+            for name, state in snapshot.instances.items():
+                found = spans.setdefault(name, [])
+                role = "writer" if state.is_writer else "reader"
+                span = Span(snapshot.at, end, state.instance_class, role, state.status)
+                if found and (found[-1].end, *_describe(found[-1])) == (snapshot.at, *_describe(span)):
+                    span = Span(found.pop().begin, end, state.instance_class, role, state.status)
+                if span.end > span.begin:
+                    found.append(span)
+        return spans
+
+    def find_snapshot(self, at: float) -> Snapshot:
+        """Return the state of the cluster at a time."""
+        return [each for each in self.snapshots if each.at <= at][-1]
+
+
+def _describe(span: Span) -> tuple[str, str, str]:
+    return span.instance_class, span.role, span.status
+
+
+def find_violations(result: SimulatedRun) -> list[str]:
+    """Return the broken rules, in words: an empty list in every run, whatever goes wrong."""
+    found = []
+    for snapshot in result.snapshots:
+        count = len(snapshot.writers)
+        if count > 1 or (count == 0 and snapshot.cluster_status != "failing-over"):
+            found.append(f"{snapshot.at:.0f} s: {count} writers while the cluster is {snapshot.cluster_status}")
+    changed: set[str] = set()
+    for call in result.calls:
+        before = result.find_snapshot(call.at)
+        if call.operation == "ModifyDBInstance":
+            found += _check_modification(call, before, changed)
+            changed.add(call.instance_id)
+        elif before.instances[call.instance_id].instance_class not in result.run.classes:
+            found.append(f"{call.at:.0f} s: {call.instance_id} was promoted with the old class")
+    if result.is_locked:
+        found.append("the lock is left")
+    completed = [each for each in result.notifications if "scaling completed" in each.subject]
+    ended = [each for each in result.notifications if "skipped" not in each.subject]
+    if bool(completed) != (result.status == "SUCCEEDED") or not ended:
+        subjects = ", ".join(each.subject for each in result.notifications)
+        found.append(f"the run has {result.status}, but its notifications are: {subjects or 'none'}")
+    return found + [problem for each in completed for problem in _check_completion(result, each.at)]
+
+
+def _check_modification(call: AcceptedCall, before: Snapshot, changed: set[str]) -> list[str]:
+    found = []
+    for name, state in before.instances.items():
+        is_needed = state.is_writer or name in OWN_INSTANCES or name in changed
+        if name == call.instance_id:
+            if state.is_writer:
+                found.append(f"{call.at:.0f} s: the writer {name} was modified")
+        elif is_needed and state.status != "deleting" and (state.status != "available" or state.is_pending):
+            found.append(f"{call.at:.0f} s: {call.instance_id} was modified while {name} was {state.status}")
+    return found
+
+
+def _check_completion(result: SimulatedRun, at: float) -> list[str]:
+    return [
+        f"{at:.0f} s: completed, but {name} is {state.status} with {state.instance_class}"
+        for name, state in result.find_snapshot(at).instances.items()
+        if state.status not in {"creating", "deleting"}
+        and (state.status != "available" or state.instance_class not in result.run.classes)
+    ]
+
+
+Handlers = Mapping[Function, Callable[[Mapping[str, Any]], Mapping[str, Any]]]
+
+
+def simulate(run: ClusterRun, replaced: Handlers | None = None) -> SimulatedRun:
+    """Run the state machine to its end. `replaced` replaces functions, to force a path."""
+    from holdfast.simulate.aws.emulator import Emulator
+    from holdfast.simulate.aws.rds import Rds
+
+    rds = Rds(run.times)
+    scene = _Scene(run, rds, replaced or {})
+    with Emulator(rds, scene.invoke) as aws, aws.open_session(5) as reads, aws.open_session(1) as changes:
+        scene.prepare(aws, reads, changes)
+        for fault in run.faults:
+            scene.add(fault)
+        scene.start()
+        first = aws.list_executions()[0]
+        ended = aws.describe(first)
+        path, events = aws.get_path(first), aws.get_events(first)
+        seconds = aws.clock.now
+        scene.deliver_status(first)
+        locks = reads.client("dynamodb").scan(TableName=LOCK_TABLE)["Count"]
+    return SimulatedRun(
+        run=run,
+        status=ended["status"].value,
+        seconds=seconds,
+        path=path,
+        notifications=tuple(aws.published),
+        snapshots=tuple(rds.snapshots),
+        calls=tuple(rds.calls),
+        event_count=len(events),
+        is_locked=locks > 0,
+    )
+
+
+class _Scene:
+    """The resources of a deployment, and the faults of a run."""
+
+    def __init__(self, run: ClusterRun, rds: "Rds", replaced: Handlers) -> None:
+        self._run = run
+        self._rds = rds
+        self._replaced = replaced
+        self._throttled_functions = 0
+
+    def prepare(self, aws: "Emulator", reads: Any, changes: Any) -> None:
+        from holdfast.aurora.handlers import Functions  # imports boto3
+
+        self._aws = aws
+        self._rds.create_cluster(
+            CLUSTER,
+            [
+                *((WRITER, OLD_CLASS, 0), (DEDICATED, OLD_CLASS, 1)),
+                *((name, OLD_CLASS, 15) for name in self._run.reader_ids),
+            ],
+        )
+        key = "lockId"
+        reads.client("dynamodb").create_table(
+            TableName=LOCK_TABLE,
+            BillingMode="PAY_PER_REQUEST",
+            AttributeDefinitions=[{"AttributeName": key, "AttributeType": "S"}],
+            KeySchema=[{"AttributeName": key, "KeyType": "HASH"}],
+        )
+        resources = Resources(functions={each: each.value for each in Function}, lock_table=LOCK_TABLE)
+        machine = reads.client("stepfunctions").create_state_machine(
+            name="scaling", definition=json.dumps(build_machine(resources)), roleArn=ROLE
+        )
+        environment = {
+            "TOPIC_ARN": reads.client("sns").create_topic(Name="scaling")["TopicArn"],
+            "LOCK_TABLE": LOCK_TABLE,
+            "STATE_MACHINE_ARN": machine["stateMachineArn"],
+        }
+        self._functions = Functions(reads, changes, aws.clock, environment)
+
+    def invoke(self, name: str, event: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Call a function, as Lambda does."""
+        from holdfast.simulate.aws.emulator import FunctionThrottled
+
+        function = Function(name)
+        if self._throttled_functions:
+            self._throttled_functions -= 1
+            raise FunctionThrottled
+        if function in self._replaced:
+            return self._replaced[function](event)
+        return self._functions.find(function)(event, None)
+
+    def start(self) -> None:
+        """Let the schedule fire. Return when the run has ended."""
+        event = {
+            "clusterIdentifier": CLUSTER,
+            "targetClass": TARGET_CLASS,
+            "fallbackClasses": list(self._run.fallback_classes),
+        }
+        self._invoke_asynchronously(Function.SCHEDULE_SCALING, event)
+
+    def deliver_status(self, execution: str) -> None:
+        """Send the event of a changed status, as EventBridge does for executions that did not succeed."""
+        described = self._aws.describe(execution)
+        if described["status"] != "SUCCEEDED":  # a StrEnum of moto
+            names = ("executionArn", "status", "input", "error", "cause")
+            detail = {name: described.get(name) for name in names}
+            self._invoke_asynchronously(Function.SEND_NOTIFICATION, {"detail": detail})
+
+    def _invoke_asynchronously(self, function: Function, event: Mapping[str, Any]) -> None:
+        """Call a function up to three times, as Lambda does for events."""
+        for pause in (60, 120, None):
+            try:
+                self._functions.find(function)(event, None)
+            except HoldfastError:
+                if pause is None:
+                    raise
+                self._aws.wait(pause)
+            else:
+                return
+
+    def add(self, fault: Fault) -> None:
+        """Plan a fault."""
+        rds, times = self._rds, fault.times
+        of_execution: Mapping[FaultKind, Callable[[], object]] = {
+            FaultKind.ABORT: partial(self._stop, FaultKind.ABORT),
+            FaultKind.TIME_OUT: partial(self._stop, FaultKind.TIME_OUT),
+            FaultKind.DUPLICATE: self.start,
+        }
+        if fault.kind in of_execution:
+            self._aws.plan(fault.at, of_execution[fault.kind])
+            return
+        scaled_in = f"{PREFIX}-reader-as-{1 + times % max(1, self._run.readers)}"
+        actions: Mapping[FaultKind, Callable[[], object]] = {
+            FaultKind.REPLACE_DEDICATED_READER: self._replace_dedicated_reader,
+            FaultKind.SCALE_IN: partial(rds.delete, scaled_in),
+            FaultKind.SCALE_OUT: rds.scale_out,
+            FaultKind.CRASH_WRITER: rds.crash_writer,
+            FaultKind.STOPPED: rds.stop_cluster,
+            FaultKind.STARTING: rds.start_cluster,
+            FaultKind.REFUSE_FAILOVER: partial(rds.refuse, "FailoverDBCluster", "InvalidDBClusterStateFault", times),
+            FaultKind.IGNORE_FAILOVER: partial(rds.plan, "FailoverDBCluster", Outcome.IGNORED, times),
+            FaultKind.REVERT_FAILOVER: partial(rds.plan, "FailoverDBCluster", Outcome.REVERTED, times),
+            FaultKind.THROTTLE: partial(rds.throttle, 60.0 * times),
+            FaultKind.THROTTLE_FUNCTIONS: partial(self._throttle_functions, times),
+            FaultKind.NO_CAPACITY: partial(rds.withhold_capacity, TARGET_CLASS, times),
+            FaultKind.CLASS_NOT_APPLIED: partial(rds.plan, "ModifyDBInstance", Outcome.IGNORED, times),
+            FaultKind.FAIL_NOTIFICATION: partial(self._fail_notifications, times),
+        }
+        rds.schedule(fault.at, actions[fault.kind])
+
+    def _replace_dedicated_reader(self) -> None:
+        if REPLACEMENT not in self._rds.backend.databases:
+            self._rds.delete(DEDICATED)
+            self._rds.create_instance(REPLACEMENT, OLD_CLASS, 1)
+
+    def _fail_notifications(self, times: int) -> None:
+        self._aws.failing_publications += times
+
+    def _throttle_functions(self, times: int) -> None:
+        self._throttled_functions += times
+
+    def _stop(self, kind: FaultKind) -> None:
+        from holdfast.simulate.aws.emulator import StopReason
+
+        reason = StopReason.ABORTED if kind is FaultKind.ABORT else StopReason.TIMED_OUT
+        self._aws.stop_execution(self._aws.list_executions()[0], reason)
