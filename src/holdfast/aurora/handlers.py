@@ -19,7 +19,7 @@ from botocore.exceptions import ClientError
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import EngineUnavailable, InvalidValue, NotFound, OutcomeUnknown
 from holdfast.aurora.cluster import AUTOSCALING_PATTERN, Cluster, Instance, is_one_snapshot, parse_cluster
-from holdfast.aurora.machine import TIMEOUT_SECONDS, Function
+from holdfast.aurora.machine import LOCK_SECONDS, Function
 from holdfast.aurora.notification import NOTIFIED_ERRORS, build_notification
 from holdfast.aurora.rules import (
     CheckOutcome,
@@ -196,7 +196,7 @@ class Functions:
             "reason": "",
             "nextStep": NextStep.CHECK,
             # DynamoDB wants numbers as text.
-            "lock": {"now": str(now), "expiresAt": str(now + TIMEOUT_SECONDS)},
+            "lock": {"now": str(now), "expiresAt": str(now + LOCK_SECONDS)},
         }
         cluster = self._try_to_read(given)
         if isinstance(cluster, str):

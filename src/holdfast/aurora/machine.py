@@ -31,8 +31,10 @@ PASS_WAIT = 60
 """Seconds before the whole run is repeated."""
 MAX_PASS_RETRIES = 3
 """Repetitions of the whole run after the first."""
-TIMEOUT_SECONDS = 216_000
-"""The longest possible run waits for 57.9 hours. The lock expires with it."""
+TIMEOUT_SECONDS = 288_000
+"""80 hours. The longest possible run takes 74: 14 readers, every retry, every step again after each, four passes."""
+LOCK_SECONDS = 216_000
+"""60 hours. Every pass renews the lock, and takes at most 19, so the lock outlives only an execution that has died."""
 NOTIFICATION_ERROR = "NotificationError"
 """The error of an execution whose notification could not be sent."""
 TASK_ATTEMPTS = 3
