@@ -87,6 +87,8 @@ def decide_modification(cluster: Cluster, instance_id: str, classes: Sequence[st
         )
     if instance.availability is not Availability.AVAILABLE or instance.pending:
         return Modification(ModifyDecision.BLOCKED, f"{instance.id} is {instance.status}, or being changed")
+    if cluster.writer is None or cluster.status != "available":
+        return Modification(ModifyDecision.BLOCKED, f"not while cluster {cluster.id} is {cluster.status}")
     unavailable = [each for each in _find_needed(cluster, classes) if each.availability is not Availability.AVAILABLE]
     if unavailable:
         names = ", ".join(f"{each.id} is {each.status}" for each in unavailable)
