@@ -341,11 +341,12 @@ def describe_roles(cluster: Cluster | None) -> Result:
 
 
 def _choose_dedicated_reader(cluster: Cluster, instance_id: str, step: Step) -> str:
-    """Return the dedicated reader to go on with: the same while it exists, or what replaces it."""
-    if cluster.find(instance_id) is not None:
+    """Return the dedicated reader to go on with: the same, or another if it is gone or was promoted too early."""
+    instance = cluster.find(instance_id)
+    if instance is not None and not (instance.is_writer and step is Step.DEDICATED_READER):
         return instance_id
     dedicated = cluster.dedicated_reader
-    return dedicated.id if dedicated is not None and step is not Step.START else ""
+    return dedicated.id if dedicated is not None else ""
 
 
 def _get_classes(event: Event) -> list[str]:
