@@ -4,6 +4,7 @@
 wrong.
 """
 
+import dataclasses
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -108,6 +109,10 @@ class ClusterRun:
     """A cluster of one writer, one dedicated reader and autoscaling readers, and what goes wrong during the run."""
 
     readers: int = 1
+    tiers: tuple[int, int] = (0, 1)
+    """Promotion tiers of writer and dedicated reader."""
+    changed: frozenset[str] = frozenset()
+    """Instances that have the target class already, because an earlier run did not end."""
     faults: tuple[Fault, ...] = ()
     fallback_classes: tuple[str, ...] = ()
     times: RdsTimes = field(default_factory=RdsTimes)
@@ -122,9 +127,10 @@ class ClusterRun:
     def classes(self) -> tuple[str, ...]:
         return (TARGET_CLASS, *self.fallback_classes)
 
-    @property
-    def reader_ids(self) -> list[str]:
-        return [f"{PREFIX}-reader-as-{number + 1}" for number in range(self.readers)]
+    def list_instances(self) -> list[tuple[str, int]]:
+        """Return the ids and promotion tiers of all instances, the writer first."""
+        readers = [(f"{PREFIX}-reader-as-{number + 1}", 15) for number in range(self.readers)]
+        return [*zip((WRITER, DEDICATED), self.tiers, strict=True), *readers]
 
 
 def build_run(troubles: tuple[str, ...], readers: int, seed: int | None = None) -> ClusterRun:
@@ -165,8 +171,12 @@ def draw_run(seed: int) -> ClusterRun:
         # Lambda gives up the event of a changed status after three attempts.
         often = (1, 2) if kind is FaultKind.FAIL_NOTIFICATION else (1, 2, 3, 8, 20, ALWAYS)
         faults.append(Fault(kind=kind, at=at, times=random.choice(often)))
+    readers = random.choice((0, 1, 1, 2, 2, 3, 4))
+    names = [name for name, _ in ClusterRun(readers=readers).list_instances()]
     return ClusterRun(
-        readers=random.choice((0, 1, 1, 2, 2, 3, 4)),
+        readers=readers,
+        tiers=random.choice(((0, 1), (1, 0), (1, 1))),
+        changed=frozenset(name for name in names if random.random() < 0.15),
         faults=tuple(faults),
         fallback_classes=(FALLBACK_CLASS,) if random.random() < 0.3 else (),
         times=draw_times(seed),
@@ -206,16 +216,18 @@ class SimulatedRun:
     def build_timelines(self) -> dict[str, list[Span]]:
         """Return the spans of each instance, in their order."""
         spans: dict[str, list[Span]] = {}
-        ends = [*(each.at for each in self.snapshots[1:]), self.seconds]
-        for snapshot, end in zip(self.snapshots, ends, strict=True):
+        snapshots = [each for each in self.snapshots if each.at <= self.seconds]
+        ends = [*(each.at for each in snapshots[1:]), self.seconds]
+        for snapshot, end in zip(snapshots, ends, strict=True):
             for name, state in snapshot.instances.items():
-                found = spans.setdefault(name, [])
                 role = "writer" if state.is_writer else "reader"
                 span = Span(snapshot.at, end, state.instance_class, role, state.status)
-                if found and (found[-1].end, *_describe(found[-1])) == (snapshot.at, *_describe(span)):
-                    span = Span(found.pop().begin, end, state.instance_class, role, state.status)
-                if span.end > span.begin:
-                    found.append(span)
+                found = spans.setdefault(name, [])
+                if found and found[-1].begin == found[-1].end:
+                    found.pop()  # replaced in the same moment
+                if found and (found[-1].end, *_describe(found[-1])) == (span.begin, *_describe(span)):
+                    span = dataclasses.replace(span, begin=found.pop().begin)
+                found.append(span)
         return spans
 
     def find_snapshot(self, at: float) -> Snapshot:
@@ -296,7 +308,7 @@ def simulate(run: ClusterRun, replaced: Handlers | None = None) -> SimulatedRun:
         locks = reads.client("dynamodb").scan(TableName=LOCK_TABLE)["Count"]
     return SimulatedRun(
         run=run,
-        status=ended["status"].value,
+        status=ended["status"],
         seconds=seconds,
         path=path,
         notifications=tuple(aws.published),
@@ -323,8 +335,8 @@ class _Scene:
         self._rds.create_cluster(
             CLUSTER,
             [
-                *((WRITER, OLD_CLASS, 0), (DEDICATED, OLD_CLASS, 1)),
-                *((name, OLD_CLASS, 15) for name in self._run.reader_ids),
+                (name, TARGET_CLASS if name in self._run.changed else OLD_CLASS, tier)
+                for name, tier in self._run.list_instances()
             ],
         )
         key = "lockId"
@@ -369,7 +381,7 @@ class _Scene:
     def deliver_status(self, execution: str) -> None:
         """Send the event of a changed status, as EventBridge does for executions that did not succeed."""
         described = self._aws.describe(execution)
-        if described["status"] != "SUCCEEDED":  # a StrEnum of moto
+        if described["status"] != "SUCCEEDED":
             names = ("executionArn", "status", "input", "error", "cause")
             detail = {name: described.get(name) for name in names}
             self._invoke_asynchronously(Function.SEND_NOTIFICATION, {"detail": detail})
@@ -380,9 +392,9 @@ class _Scene:
             try:
                 self._functions.find(function)(event, None)
             except HoldfastError:
-                if pause is None:
-                    raise
-                self._aws.wait(pause)
+                if pause is None and function is Function.SCHEDULE_SCALING:
+                    raise  # there is no run; a status that cannot be told is lost
+                self._aws.wait(pause or 0)
             else:
                 return
 

@@ -1,7 +1,7 @@
 """`holdfast aurora`: change the instance class of Aurora clusters on a schedule.
 
 `deploy.py` has the commands that create and remove what runs need in AWS, `schedules.py` those for clusters and
-schedules, `runs.py` those for runs.
+schedules, `runs.py` those for runs. `simulate.py` needs no account.
 """
 
 from cyclopts import App
@@ -9,6 +9,7 @@ from cyclopts import App
 from holdfast.cli.aurora.deploy import deploy, package, remove, template
 from holdfast.cli.aurora.runs import history, run, status, stop
 from holdfast.cli.aurora.schedules import clusters, schedule, unschedule
+from holdfast.cli.aurora.simulate import simulate
 from holdfast.cli.commands import EXIT_CODES_HELP
 
 __all__ = ["app"]
@@ -20,5 +21,5 @@ app = App(
     help_epilogue=EXIT_CODES_HELP,
 )
 # Imported, not registered by name like the groups: their help texts are listed, and they share their imports anyway.
-for _command in (clusters, deploy, history, package, remove, run, schedule, status, stop, template, unschedule):
+for _command in (clusters, deploy, history, package, remove, run, schedule, simulate, status, stop, template, unschedule):
     app.command(_command, help_epilogue=EXIT_CODES_HELP)

@@ -70,6 +70,7 @@ class Emulator:
         self._invoke = invoke
         self._clients: dict[str, Any] = {}
         self._planned: list[tuple[float, int, Callable[[], object]]] = []
+        self._stopped: dict[str, StopReason] = {}
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -132,12 +133,9 @@ class Emulator:
     def stop_execution(self, arn: str, reason: StopReason) -> None:
         """Stop a running execution, as StopExecution does, or as its timeout does."""
         execution = self._executions.describe_execution(arn)
-        if execution.status != "RUNNING":
-            return
-        if reason is StopReason.ABORTED:
-            execution.stop(stop_date=self._now(), error=None, cause="Simulated: stopped by an operator")
-        else:
-            execution.exec_worker.env.set_timed_out()
+        if execution.status == "RUNNING":
+            execution.stop(stop_date=self._now(), error=None, cause=None)
+            self._stopped[arn] = reason
 
     def list_executions(self) -> list[str]:
         """Return the ARNs of all executions, in the order of their start."""
@@ -145,7 +143,10 @@ class Emulator:
 
     def describe(self, arn: str) -> Mapping[str, Any]:
         """Return an execution as DescribeExecution does."""
-        return dict(self._executions.describe_execution(arn).to_describe_output())
+        described = dict(self._executions.describe_execution(arn).to_describe_output())
+        if arn in self._stopped:  # in a Map, moto runs no further state, but reports an error of its own
+            return {**described, "status": self._stopped[arn].value, "error": None, "cause": None}
+        return {**described, "status": described["status"].value}
 
     def get_events(self, arn: str) -> Sequence[Mapping[str, Any]]:
         """Return the history of an execution."""

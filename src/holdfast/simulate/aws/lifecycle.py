@@ -1,4 +1,4 @@
-"""The states and changes of a simulated cluster, as values. Pure."""
+"""The states and changes of a simulated cluster, as values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

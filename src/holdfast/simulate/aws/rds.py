@@ -180,7 +180,7 @@ class Rds:
     def modify(self, instance: Instance, instance_class: str, *, is_immediate: bool) -> None:
         """Begin to change the class of an instance. Raise an error of AWS if that is refused."""
         name = instance.db_instance_identifier
-        if instance.status != "available" or self.cluster.status in {"starting", "stopped", "failing-over"}:
+        if instance.status != "available":
             raise RDSClientError("InvalidDBInstanceState", f"Instance {name} is {instance.status}.")
         if instance.pending_modified_values:
             raise RDSClientError("InvalidDBInstanceState", f"Instance {name} is being modified.")

@@ -1,0 +1,73 @@
+"""`holdfast aurora simulate`: the real state machine and functions on a simulated cluster, in virtual time."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+from cyclopts import Parameter
+
+from holdfast.cli.output import NO_PICTURE, Json, PictureOptions, print_json, print_table
+
+if TYPE_CHECKING:
+    from holdfast.simulate.aurora import SimulatedRun
+
+
+def simulate(
+    *,
+    trouble: Annotated[
+        tuple[str, ...], Parameter(help="What goes wrong. May be repeated. The name `list` lists all names.")
+    ] = (),
+    readers: Annotated[int, Parameter(help="Autoscaling readers, 0 to 14.")] = 1,
+    seed: Annotated[int | None, Parameter(help="Draw the times that changes take. Default: 700 s for a class.")] = None,
+    picture: PictureOptions = NO_PICTURE,
+    json: Json = False,
+) -> None:
+    """Simulate a run of the state machine on a cluster in which things go wrong. Takes seconds, and needs no account.
+
+    The definition and the functions are those that are deployed. The picture shows every instance over time, and the
+    path through the state machine. A run that ends with an error is a result, and no error of the command.
+    Example: holdfast aurora simulate --trouble failover-refused --svg run.svg
+    """
+    from holdfast.simulate import aurora, run_picture
+
+    if trouble == ("list",):
+        rows = {name: each.summary for name, each in aurora.TROUBLES.items()}
+        print_json(rows) if json else print_table(("trouble", "what goes wrong"), rows.items())
+        return
+    run = aurora.build_run(trouble, readers, seed)
+    picture.check()
+    result = aurora.simulate(run)
+    violations = aurora.find_violations(result)
+    picture.draw(lambda: run_picture.draw_run(result))
+    if json:
+        print_json(_describe(result, violations))
+        return
+    print_table(
+        ("from", "to", "instance", "class", "role", "status"),
+        [
+            (_format(span.begin), _format(span.end), name, span.instance_class, span.role, span.status)
+            for name, spans in result.build_timelines().items()
+            for span in spans
+        ],
+    )
+    print(f"\n{result.status} after {_format(result.seconds)} (hours:minutes:seconds)")
+    print(f"path: {len(result.path)} states, the last one is {result.path[-1].name}")
+    for notification in result.notifications:
+        print(f"notification at {_format(notification.at)}: {notification.subject}")
+    print(f"rules: {'; '.join(violations) or 'kept'}")
+
+
+def _describe(result: "SimulatedRun", violations: list[str]) -> dict[str, Any]:
+    return {
+        "status": result.status,
+        "seconds": result.seconds,
+        "instances": result.build_timelines(),
+        "path": result.path,
+        "notifications": result.notifications,
+        "changes": result.calls,
+        "history_events": result.event_count,
+        "violations": violations,
+    }
+
+
+def _format(seconds: float) -> str:
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
