@@ -12,22 +12,22 @@ from holdfast.simulate.pictures import Panel, Scale, build_svg, text
 if TYPE_CHECKING:
     from holdfast.simulate.aurora import SimulatedRun, Span
 
-_WIDTH, _LEFT, _ROW = 1120.0, 170.0, 36.0
+_WIDTH, _LEFT, _TOP, _ROW = 1120.0, 170.0, 60.0, 36.0
 _BOX_WIDTH, _BOX_HEIGHT, _GAP = 168.0, 15.0, 7.0
 _CHARACTER = 6.3
 """The width of a character, for labels that must fit."""
 _STYLE = """<style>
   .hf-run rect { stroke: #59636e; fill: #dbe9f9; } .hf-run .old { fill: #f2f4f7; }
-  .hf-run .busy { fill: url(#hf-busy); }
+  .hf-run .busy { fill: url(#hf-busy); } .hf-stripe { stroke: #b34700; stroke-width: 2; opacity: .45; }
   .hf-run .writer { stroke: #0a5fc2; stroke-width: 3; } .hf-run .unseen { fill: none; stroke-dasharray: 2 3; }
-  .hf-run .edge { fill: none; stroke: #0a5fc2; } .hf-run .state { font-size: 9px; }
+  .hf-run .edge { fill: none; stroke: #0a5fc2; } .hf-run .state { font-size: 8px; }
   @media (prefers-color-scheme: dark) {
     .hf-run rect { stroke: #9198a1; fill: #1b3a5c; } .hf-run .old { fill: #1c232c; }
-    .hf-run .writer, .hf-run .edge { stroke: #58a6ff; }
+    .hf-run .writer, .hf-run .edge { stroke: #58a6ff; } .hf-stripe { stroke: #ffa657; }
   }
 </style>
 <defs><pattern id="hf-busy" width="7" height="7" patternUnits="userSpaceOnUse" patternTransform="rotate(45)">
-  <line x1="0" y1="0" x2="0" y2="7" stroke="#b34700" stroke-width="2"/></pattern></defs>"""
+  <line x1="0" y1="0" x2="0" y2="7" class="hf-stripe"/></pattern></defs>"""
 _START, _END = "start", "verification and end"
 
 
@@ -38,20 +38,20 @@ def draw_run(result: "SimulatedRun") -> str:
     height = _ROW * (len(timelines) + 1)
     panel = Panel(
         left=_LEFT,
-        top=76,
+        top=_TOP,
         width=_WIDTH - _LEFT - 20,
         height=height,
         x_scale=Scale(0, max(1.0, result.seconds)),
         y_scale=Scale(0, 1),
     )
-    parts = [_STYLE, '<g class="hf-run">', text(16, 44, "a bar: its class; striped: not available, with its status; ")]
-    parts.append(text(16, 60, "thick outline: the writer; pale: the old class", "faint"))
+    legend = "thick outline: the writer; striped: not available; grey: the old class. Point at a bar to see its times"
+    parts = [_STYLE, '<g class="hf-run">', text(16, 46, legend, "faint")]
     for row, (name, spans) in enumerate(timelines.items()):
-        parts += _draw_instance(panel, 76 + row * _ROW, name, spans, old_class)
-    parts += _draw_steps(panel, 76 + len(timelines) * _ROW, result)
+        parts += _draw_instance(panel, _TOP + row * _ROW, name, spans, old_class)
+    parts += _draw_steps(panel, _TOP + len(timelines) * _ROW, result)
     ticks = [result.seconds * number / 4 for number in range(5)]
     parts += panel.label_x_axis(ticks, lambda seconds: f"{seconds / 60:.0f} min")
-    diagram, bottom = _draw_diagram(76 + height + 56, result)
+    diagram, bottom = _draw_diagram(_TOP + height + 56, result)
     ends = "; ".join(each.subject for each in result.notifications)
     title = f"{result.status} after {result.seconds / 60:.0f} minutes: {ends or 'no notification'}"
     what = "; ".join(
@@ -101,6 +101,7 @@ def _group_states() -> dict[str, str]:
         default = _END if Step.OLD_WRITER in groups.values() else _START
         for each in (name, *state.get("ItemProcessor", {}).get("States", ())):
             groups[each] = next((step.value for step in steps if step in each), default)
+    groups["RememberOldWriter"] = Step.DEDICATED_READER  # the last state of that step
     return groups
 
 

@@ -28,6 +28,7 @@ COMMANDS = [
     "aurora remove",
     "aurora run",
     "aurora schedule",
+    "aurora simulate",
     "aurora status",
     "aurora stop",
     "aurora template",

@@ -1,6 +1,6 @@
 """`holdfast aurora simulate`: the real state machine and functions on a simulated cluster, in virtual time."""
 
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from cyclopts import Parameter
 
@@ -9,12 +9,31 @@ from holdfast.cli.output import NO_PICTURE, Json, PictureOptions, print_json, pr
 if TYPE_CHECKING:
     from holdfast.simulate.aurora import SimulatedRun
 
+# A literal, so that help and completion list the names.
+TroubleName: TypeAlias = Literal[
+    "deleting-instance",
+    "failover-refused",
+    "failover-never",
+    "failover-reverted",
+    "scaled-in",
+    "scaled-out",
+    "cluster-starting",
+    "cluster-stopped",
+    "throttling",
+    "insufficient-capacity",
+    "fallback-class",
+    "class-never-applied",
+    "roles-swapped",
+    "failing-notification",
+    "aborted",
+    "timed-out",
+    "duplicate",
+]
+
 
 def simulate(
     *,
-    trouble: Annotated[
-        tuple[str, ...], Parameter(help="What goes wrong. May be repeated. The name `list` lists all names.")
-    ] = (),
+    trouble: Annotated[tuple[TroubleName, ...], Parameter(help="What goes wrong. May be repeated.")] = (),
     readers: Annotated[int, Parameter(help="Autoscaling readers, 0 to 14.")] = 1,
     seed: Annotated[int | None, Parameter(help="Draw the times that changes take. Default: 700 s for a class.")] = None,
     picture: PictureOptions = NO_PICTURE,
@@ -28,10 +47,6 @@ def simulate(
     """
     from holdfast.simulate import aurora, run_picture
 
-    if trouble == ("list",):
-        rows = {name: each.summary for name, each in aurora.TROUBLES.items()}
-        print_json(rows) if json else print_table(("trouble", "what goes wrong"), rows.items())
-        return
     run = aurora.build_run(trouble, readers, seed)
     picture.check()
     result = aurora.simulate(run)
