@@ -1,7 +1,8 @@
-"""Simulations of retries, backoff and timeouts in virtual time, with the engine that makes real calls.
+"""Simulations of retries, backoff and timeouts, and of Aurora runs, in virtual time, with the code that real ones use.
 
-Imports `calls`. Uses no real clock, no sleep, and seeded random numbers. Each scenario is a module with a frozen
-description and `compare`. Start reading at `jitter.py`; `advice.py` applies the same rules to real latencies.
+Imports `calls` and `aurora`. Uses no real clock, no sleep, and seeded random numbers. Each scenario is a module with a
+frozen description and `compare`. Start reading at `jitter.py`; `advice.py` applies the same rules to real latencies.
+`aurora.py` runs a state machine, on the AWS of `aws/`.
 """
 
 from holdfast.simulate.advice import Advice, advise

@@ -205,6 +205,12 @@ def test_a_second_run_is_skipped_while_the_first_goes_on_inside_the_map() -> Non
     assert find_violations(result) == []
 
 
+def test_a_schedule_that_fires_twice_in_a_minute_starts_one_run() -> None:
+    faults = (Fault(kind=FaultKind.DUPLICATE, at=30.0), Fault(kind=FaultKind.ABORT, at=100.0))
+    result = simulate(ClusterRun(readers=0, faults=faults))
+    assert [each.subject.rpartition(" ")[2] for each in result.notifications] == ["stopped"]
+
+
 def measure_longest(readers: int, *, retries: bool) -> tuple[int, float, int]:
     """Return the events and seconds of the longest run, and how many tasks it has."""
     longest = LongestRun(readers, retries=retries)
