@@ -26,8 +26,7 @@ if TYPE_CHECKING:
 PREFIX = "shop"
 CLUSTER = f"{PREFIX}-cluster"
 WRITER, DEDICATED, REPLACEMENT = f"{PREFIX}-writer", f"{PREFIX}-reader-dedicated", f"{PREFIX}-reader-dedicated-2"
-OWN_INSTANCES = (WRITER, DEDICATED, REPLACEMENT)
-"""The instances that Auto Scaling does not create."""
+REPLACEMENT_TIER = 1
 OLD_CLASS, TARGET_CLASS, FALLBACK_CLASS = "db.r6g.large", "db.t4g.medium", "db.t4g.large"
 LOCK_TABLE = "locks"
 ALWAYS = 1_000
@@ -247,7 +246,7 @@ def find_violations(result: SimulatedRun) -> list[str]:
     for call in result.calls:
         before = result.find_snapshot(call.at)
         if call.operation == "ModifyDBInstance":
-            found += _check_modification(call, before, changed)
+            found += _check_modification(call, before, {*changed, *_find_dedicated(result.run, before)})
             changed.add(call.instance_id)
         elif before.instances[call.instance_id].instance_class not in result.run.classes:
             found.append(f"{call.at:.0f} s: {call.instance_id} was promoted with the old class")
@@ -261,10 +260,18 @@ def find_violations(result: SimulatedRun) -> list[str]:
     return found + [problem for each in completed for problem in _check_completion(result, each.at)]
 
 
-def _check_modification(call: AcceptedCall, before: Snapshot, changed: set[str]) -> list[str]:
+def _find_dedicated(run: ClusterRun, snapshot: Snapshot) -> list[str]:
+    """Return the reader of lowest tier that Auto Scaling did not create, if there is one."""
+    own = zip((*run.tiers, REPLACEMENT_TIER), (WRITER, DEDICATED, REPLACEMENT), strict=True)
+    states = snapshot.instances
+    readers = [(tier, name) for tier, name in own if name in states and not states[name].is_writer]
+    return [name for _, name in sorted(readers) if states[name].status != "deleting"][:1]
+
+
+def _check_modification(call: AcceptedCall, before: Snapshot, needed: set[str]) -> list[str]:
     found = []
     for name, state in before.instances.items():
-        is_needed = state.is_writer or name in OWN_INSTANCES or name in changed
+        is_needed = state.is_writer or name in needed
         if name == call.instance_id:
             if state.is_writer:
                 found.append(f"{call.at:.0f} s: the writer {name} was modified")
@@ -428,7 +435,7 @@ class _Scene:
     def _replace_dedicated_reader(self) -> None:
         if REPLACEMENT not in self._rds.backend.databases:
             self._rds.delete(DEDICATED)
-            self._rds.create_instance(REPLACEMENT, OLD_CLASS, 1)
+            self._rds.create_instance(REPLACEMENT, OLD_CLASS, REPLACEMENT_TIER)
 
     def _fail_notifications(self, times: int) -> None:
         self._aws.failing_publications += times
