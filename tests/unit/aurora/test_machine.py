@@ -9,9 +9,7 @@ from tests.table import every_row
 
 FAMILIES = ("DedicatedReader", "Failover", "OldWriter", "AutoScalingReader")
 ACTS = ("ScaleDedicatedReader", "FailoverToDedicatedReader", "ScaleOldWriter", "ScaleAutoScalingReader")
-DEFINITION = build_machine(
-    Resources(functions={each: f"arn:{each}" for each in Function}, lock_table="locks", partition="aws-cn")
-)
+DEFINITION = build_machine(Resources(functions={each: f"arn:{each}" for each in Function}, lock_table="locks"))
 MAP = DEFINITION["States"]["ProcessAutoScalingReaders"]
 INNER = MAP["ItemProcessor"]
 STATES: dict[str, dict[str, Any]] = {**DEFINITION["States"], **INNER["States"]}
@@ -119,7 +117,7 @@ def test_every_task_has_a_timeout_above_that_of_its_function_a_retry_and_a_catch
     def check(name: str) -> None:
         state = tasks[name]
         function = state["Parameters"].get("FunctionName", "").removeprefix("arn:")
-        assert state["Resource"].startswith("arn:aws-cn:states:::")
+        assert state["Resource"].startswith("arn:aws:states:::")
         assert state["TimeoutSeconds"] == (TIMEOUTS[Function(function)] + 30 if function else 60)
         assert state["Retry"][0]["MaxAttempts"] == 3
         is_caught_by_map = name in INNER["States"] and name != "AutoScalingReaderStatusError"
