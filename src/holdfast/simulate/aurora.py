@@ -17,8 +17,6 @@ from holdfast.aurora.machine import Function, Resources, build_machine
 from holdfast.simulate.aws.lifecycle import AcceptedCall, Outcome, Published, RdsTimes, Snapshot, StateVisit
 from holdfast.simulate.virtual import seeded_random
 
-ROLE = "arn:aws:iam::123456789012:role/simulated"
-
 if TYPE_CHECKING:
     from holdfast.simulate.aws.emulator import Emulator
     from holdfast.simulate.aws.rds import Rds
@@ -29,6 +27,7 @@ WRITER, DEDICATED, REPLACEMENT = f"{PREFIX}-writer", f"{PREFIX}-reader-dedicated
 REPLACEMENT_TIER = 1
 OLD_CLASS, TARGET_CLASS, FALLBACK_CLASS = "db.r6g.large", "db.t4g.medium", "db.t4g.large"
 LOCK_TABLE = "locks"
+ROLE = "arn:aws:iam::123456789012:role/simulated"
 ALWAYS = 1_000
 """How often a fault occurs that does not end."""
 
@@ -308,6 +307,7 @@ def simulate(run: ClusterRun, replaced: Handlers | None = None) -> SimulatedRun:
         ended = aws.describe(first)
         path, events = aws.get_path(first), aws.get_events(first)
         seconds = aws.clock.now
+        aws.cancel_planned()  # no other run while the status is told
         scene.deliver_status(first)
         locks = reads.client("dynamodb").scan(TableName=LOCK_TABLE)["Count"]
     return SimulatedRun(
@@ -447,4 +447,5 @@ class _Scene:
         from holdfast.simulate.aws.emulator import StopReason
 
         reason = StopReason.ABORTED if kind is FaultKind.ABORT else StopReason.TIMED_OUT
-        self._aws.stop_execution(self._aws.list_executions()[0], reason)
+        for execution in self._aws.list_executions()[:1]:  # none, if the first call of the schedule has failed
+            self._aws.stop_execution(execution, reason)

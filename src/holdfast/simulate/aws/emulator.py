@@ -40,7 +40,6 @@ from holdfast.simulate.aws.lifecycle import Published, StateVisit
 from holdfast.simulate.aws.rds import REGION, Rds
 
 ACCOUNT = "123456789012"
-ROLE = f"arn:aws:iam::{ACCOUNT}:role/simulated"
 _CONFIG: DefaultConfig = {"lambda": {"use_docker": False}, "stepfunctions": {"execute_state_machine": True}}
 
 
@@ -129,6 +128,10 @@ class Emulator:
     def plan(self, at: float, action: Callable[[], object]) -> None:
         """Call `action` at a time, or at the end of the execution if that is earlier, while no state runs."""
         heappush(self._planned, (at, len(self._planned), action))
+
+    def cancel_planned(self) -> None:
+        """Forget all that was planned and is not due yet."""
+        self._planned.clear()
 
     def stop_execution(self, arn: str, reason: StopReason) -> None:
         """Stop a running execution, as StopExecution does, or as its timeout does."""

@@ -147,7 +147,7 @@ class Rds:
             self.start(self._fail_over(None, Outcome.DONE))
 
     def stop_cluster(self) -> None:
-        """Stop the cluster at once."""
+        """Stop the cluster at once. Its instances cannot be changed any more."""
         self._set_status("stopped")
 
     def start_cluster(self) -> None:
@@ -374,6 +374,14 @@ class _Backend(RDSBackend):
         if cluster.status != "stopped":
             raise RDSClientError("InvalidDBClusterStateFault", f"The cluster is {cluster.status}.")
         self._rds.start_cluster()
+        return cluster
+
+    def stop_db_cluster(self, cluster_identifier: str) -> DBCluster:
+        self._rds.enter("StopDBCluster")
+        cluster = super().describe_db_clusters(cluster_identifier)[0]
+        if cluster.status != "available":
+            raise RDSClientError("InvalidDBClusterStateFault", f"The cluster is {cluster.status}.")
+        self._rds.stop_cluster()
         return cluster
 
 

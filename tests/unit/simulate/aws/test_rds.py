@@ -171,7 +171,8 @@ def test_auto_scaling_adds_readers_of_the_class_of_the_writer_when_the_cluster_i
 
 def test_a_stopped_cluster_starts_slowly_and_refuses_changes_meanwhile(account: Account) -> None:
     account.refused("InvalidDBClusterStateFault", account.client.start_db_cluster, DBClusterIdentifier="shop")
-    account.rds.stop_cluster()
+    account.client.stop_db_cluster(DBClusterIdentifier="shop")
+    account.refused("InvalidDBClusterStateFault", account.client.stop_db_cluster, DBClusterIdentifier="shop")
     account.refused("InvalidDBInstanceState", account.modify, "d")
     account.client.start_db_cluster(DBClusterIdentifier="shop")
     assert (account.at(10)["d"][1], account.cluster_status()) == ("starting", "starting")
