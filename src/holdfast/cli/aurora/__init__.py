@@ -21,5 +21,18 @@ app = App(
     help_epilogue=EXIT_CODES_HELP,
 )
 # Imported, not registered by name like the groups: their help texts are listed, and they share their imports anyway.
-for _command in (clusters, deploy, history, package, remove, run, schedule, simulate, status, stop, template, unschedule):
+for _command in (
+    clusters,
+    deploy,
+    history,
+    package,
+    remove,
+    run,
+    schedule,
+    simulate,
+    status,
+    stop,
+    template,
+    unschedule,
+):
     app.command(_command, help_epilogue=EXIT_CODES_HELP)
