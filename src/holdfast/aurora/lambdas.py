@@ -3,13 +3,15 @@
 import logging
 from functools import cache
 
-from holdfast.aurora.handlers import Event, Handler, Result, create_functions
+from holdfast.aurora.handlers import Event, Functions, Handler, Result, create_functions
 from holdfast.aurora.machine import Function
 
-# Lambda's own handler writes whatever passes this level; its default is WARNING.
-logging.getLogger("holdfast").setLevel(logging.INFO)
 
-_get_functions = cache(create_functions)
+@cache
+def _get_functions() -> Functions:
+    # Lambda's own handler writes whatever passes this level; its default is WARNING.
+    logging.getLogger("holdfast").setLevel(logging.INFO)
+    return create_functions()
 
 
 def _define(function: Function) -> Handler:
