@@ -19,7 +19,7 @@ AUTOSCALING_PATTERN = r".*-reader-as-\d+"
 
 
 class Availability(Enum):
-    """What the status of an instance means for a run."""
+    """The meaning of an instance's status for a run."""
 
     AVAILABLE = "available"
     BUSY = "busy"

@@ -26,7 +26,7 @@ class Progress:
     passes: int
     """Passes over the whole cluster including this one, of at most four."""
     reason: str
-    """What the last check found, or why the run failed."""
+    """The result of the last check in words, or the reason why the run failed."""
 
     @property
     def text(self) -> str:

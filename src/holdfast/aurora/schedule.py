@@ -9,7 +9,7 @@ from holdfast._errors import InvalidValue
 JST = timezone(timedelta(hours=9), "JST")
 """The time zone of `scheduleTime` without another one. Japan has no daylight-saving time."""
 DEFAULT_TIMEZONE = "Asia/Tokyo"
-"""The same time zone, by the name that EventBridge Scheduler knows."""
+"""The name of that time zone for EventBridge Scheduler."""
 _DAILY = re.compile(r"(\d{2}):(\d{2})")
 _ONCE = re.compile(r"(\d{4})-(\d{2})-(\d{2}) (\d{2}):(\d{2})")
 _CLUSTER_ID = re.compile(r"[a-z](?!.*--)[a-z0-9-]{0,61}[a-z0-9]|[a-z]", re.ASCII)

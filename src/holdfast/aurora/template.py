@@ -67,7 +67,7 @@ class Network(StrEnum):
 
 
 class Scheduler(StrEnum):
-    """What starts runs."""
+    """The service of AWS that starts runs on a schedule."""
 
     RULE = "rule"
     """A rule of EventBridge, for one schedule."""

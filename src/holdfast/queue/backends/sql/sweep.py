@@ -110,7 +110,7 @@ def forget_tenants(step: Step, after: str) -> tuple[str, bool]:
 
     Return the name after which to continue, "" at the end, and whether any was deleted. Never waits for a tenant, so
     that it cannot deadlock. Keys, groups and lanes of a tenant are added under its lock, and so are complete once it is
-    locked; messages may be added before, and then whoever adds them notices: see `step.py`.
+    locked; a sender that adds a message before that finds its tenant gone, and starts again: see `step.py`.
     """
     unused = (step.at - milliseconds(FORGET_AFTER), round(step.now * 1_000_000))
     statement = _FOLLOWING.format(limit=TENANTS_AT_ONCE)
