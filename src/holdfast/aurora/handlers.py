@@ -30,6 +30,7 @@ from holdfast.aurora.rules import (
     Role,
     Step,
     check_instance,
+    choose_instance,
     decide_failover,
     decide_modification,
     decide_next_step,
@@ -201,15 +202,16 @@ class Functions:
         cluster = self._try_to_read(given)
         if isinstance(cluster, str):
             return {**result, "reason": cluster}
-        roles = describe_roles(cluster)
         start = decide_start(cluster)
-        instance_id = given.get("instanceId", "")
+        instance_id = choose_instance(cluster, step, given.get("instanceId", ""))
+        roles = {**known, **describe_roles(cluster), "classes": classes}
         if step in {Step.DEDICATED_READER, Step.FAILOVER}:
-            instance_id = _choose_dedicated_reader(cluster, instance_id, step)
             roles["dedicatedReaderInstanceId"] = instance_id
+        if step is Step.OLD_WRITER:
+            roles["oldWriterInstanceId"] = instance_id
         return {
             **result,
-            "cluster": {**roles, "classes": classes},
+            "cluster": roles,
             "state": start.state,
             "reason": start.reason,
             "nextStep": decide_next_step(cluster, step, instance_id, classes),
@@ -338,15 +340,6 @@ def describe_roles(cluster: Cluster | None) -> Result:
         "dedicatedReaderInstanceId": dedicated.id if dedicated else "",
         "autoScalingReaderInstanceIds": [each.id for each in cluster.other_readers] if cluster else [],
     }
-
-
-def _choose_dedicated_reader(cluster: Cluster, instance_id: str, step: Step) -> str:
-    """Return the dedicated reader to go on with: the same, or another if it is gone or was promoted too early."""
-    instance = cluster.find(instance_id)
-    if instance is not None and not (instance.is_writer and step is Step.DEDICATED_READER):
-        return instance_id
-    dedicated = cluster.dedicated_reader
-    return dedicated.id if dedicated is not None else ""
 
 
 def _get_classes(event: Event) -> list[str]:

@@ -101,11 +101,12 @@ def build_machine(resources: Resources) -> dict[str, Any]:
             instance="$.cluster.dedicatedReaderInstanceId",
             on_ready="RememberOldWriter",
         ),
-        # Fixed before the failover, so that no refresh can confuse the old writer with the new one.
+        # Fixed before the failover, so that no refresh can confuse the old writer with the new one. Only if it is
+        # deleted does a refresh replace it.
         "RememberOldWriter": {
             "Type": "Pass",
             "InputPath": "$.check.writerInstanceId",
-            "ResultPath": "$.oldWriterInstanceId",
+            "ResultPath": "$.cluster.oldWriterInstanceId",
             "Next": "IsFailoverNeeded",
         },
         "IsFailoverNeeded": _choice(
@@ -123,7 +124,7 @@ def build_machine(resources: Resources) -> dict[str, Any]:
             use,
             Step.OLD_WRITER,
             act="ScaleOldWriter",
-            instance="$.oldWriterInstanceId",
+            instance="$.cluster.oldWriterInstanceId",
             on_ready="ProcessAutoScalingReaders",
         ),
         "ProcessAutoScalingReaders": _build_readers(use),

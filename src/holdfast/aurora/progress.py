@@ -64,10 +64,11 @@ def read_progress(events: Iterable[Mapping[str, Any]]) -> Progress | None:
 def _find_instance(name: str, data: Mapping[str, Any]) -> str:
     if "AutoScalingReader" in name:
         return str(data.get("instanceId", ""))
+    known = data.get("cluster", {})
     if "OldWriter" in name:
-        return str(data.get("oldWriterInstanceId", ""))
+        return str(known.get("oldWriterInstanceId", ""))
     is_dedicated = "DedicatedReader" in name or "Failover" in name
-    return str(data.get("cluster", {}).get("dedicatedReaderInstanceId", "")) if is_dedicated else ""
+    return str(known.get("dedicatedReaderInstanceId", "")) if is_dedicated else ""
 
 
 def _get_name(event: Mapping[str, Any]) -> str:

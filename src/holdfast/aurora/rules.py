@@ -148,6 +148,20 @@ class Step(StrEnum):
     AUTOSCALING_READER = "AutoScalingReader"
 
 
+def choose_instance(cluster: Cluster, step: Step, instance_id: str) -> str:
+    """Return the instance to go on with: the same, or the dedicated reader if it is gone or was promoted too early.
+
+    After the failover the dedicated reader is the one that replaces the old writer. An autoscaling reader is not
+    replaced. The result is empty if there is no dedicated reader.
+    """
+    instance = cluster.find(instance_id)
+    is_promoted = step is Step.DEDICATED_READER and instance is not None and instance.is_writer
+    if step is Step.AUTOSCALING_READER or (instance is not None and not is_promoted):
+        return instance_id
+    dedicated = cluster.dedicated_reader
+    return dedicated.id if dedicated is not None else ""
+
+
 class NextStep(StrEnum):
     """Where a run goes on after it has refreshed what it knows."""
 

@@ -36,6 +36,7 @@ class FaultKind(StrEnum):
     """What can go wrong."""
 
     REPLACE_DEDICATED_READER = "replace-dedicated-reader"
+    REPLACE_WRITER = "replace-writer"
     SCALE_IN = "scale-in"
     SCALE_OUT = "scale-out"
     CRASH_WRITER = "crash-writer"
@@ -415,7 +416,8 @@ class _Scene:
             return
         scaled_in = f"{PREFIX}-reader-as-{1 + times % max(1, self._run.readers)}"
         actions: Mapping[FaultKind, Callable[[], object]] = {
-            FaultKind.REPLACE_DEDICATED_READER: self._replace_dedicated_reader,
+            FaultKind.REPLACE_DEDICATED_READER: partial(self._replace, DEDICATED),
+            FaultKind.REPLACE_WRITER: partial(self._replace, WRITER),
             FaultKind.SCALE_IN: partial(rds.delete, scaled_in),
             FaultKind.SCALE_OUT: rds.scale_out,
             FaultKind.CRASH_WRITER: rds.crash_writer,
@@ -432,13 +434,15 @@ class _Scene:
         }
         rds.schedule(fault.at, actions[fault.kind])
 
-    def _replace_dedicated_reader(self) -> None:
+    def _replace(self, name: str) -> None:
+        """Delete an instance, and create another one. Only the first call of a run does it."""
         if REPLACEMENT not in self._rds.backend.databases:
-            self._rds.delete(DEDICATED)
+            self._rds.delete(name)
             self._rds.create_instance(REPLACEMENT, OLD_CLASS, REPLACEMENT_TIER)
 
     def _fail_notifications(self, times: int) -> None:
-        self._aws.failing_publications += times
+        # Not the sum of two faults: after three attempts the notification is a dead letter, which an alarm reports.
+        self._aws.failing_publications = max(times, self._aws.failing_publications)
 
     def _throttle_functions(self, times: int) -> None:
         self._throttled_functions += times

@@ -10,8 +10,7 @@ AT = 1_800_000_000.0
 COUNTERS = {"overall": {"retries": 1}, "dedicatedReader": {"retries": 2}, "failover": {"retries": 0}}
 RUN = {
     "counters": COUNTERS,
-    "cluster": {"dedicatedReaderInstanceId": "reader"},
-    "oldWriterInstanceId": "writer",
+    "cluster": {"dedicatedReaderInstanceId": "reader", "oldWriterInstanceId": "writer"},
     "check": {"reason": "reader is modifying"},
 }
 

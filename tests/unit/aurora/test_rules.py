@@ -12,6 +12,7 @@ from holdfast.aurora.rules import (
     Role,
     Step,
     check_instance,
+    choose_instance,
     decide_failover,
     decide_modification,
     decide_next_step,
@@ -102,6 +103,29 @@ def test_a_failover_needs_a_ready_target_and_an_available_cluster() -> None:
 
     every_row(rows, check)
     assert "the dedicated reader" in decide_failover(cluster(), "", CLASSES).reason
+
+
+def test_after_a_refresh_a_deleted_instance_is_replaced_by_the_dedicated_reader() -> None:
+    new = replace(D, id="new")
+    promoted = replace(D, is_writer=True)
+    rows = [
+        (Step.DEDICATED_READER, cluster(W, D, new), "d", "d"),
+        (Step.DEDICATED_READER, cluster(W, new), "d", "new"),
+        (Step.DEDICATED_READER, cluster(replace(W, is_writer=False), promoted), "d", "w"),
+        (Step.FAILOVER, cluster(W, new), "d", "new"),
+        (Step.FAILOVER, cluster(replace(W, is_writer=False), promoted), "d", "d"),
+        (Step.OLD_WRITER, cluster(replace(W, is_writer=False), promoted), "w", "w"),
+        (Step.OLD_WRITER, cluster(promoted, new), "w", "new"),
+        (Step.OLD_WRITER, cluster(promoted, new), "", "new"),
+        (Step.OLD_WRITER, cluster(promoted, A), "w", ""),
+        (Step.AUTOSCALING_READER, cluster(W, D), "a", "a"),
+    ]
+
+    def check(row: tuple[Step, Cluster, str, str]) -> None:
+        step, found, given, expected = row
+        assert choose_instance(found, step, given) == expected
+
+    every_row(rows, check)
 
 
 def test_after_a_refresh_a_step_goes_on_where_the_cluster_is() -> None:

@@ -62,6 +62,7 @@ class LongestRun:
         roles = {
             "writerInstanceId": "writer",
             "dedicatedReaderInstanceId": "dedicated",
+            "oldWriterInstanceId": "writer",
             "autoScalingReaderInstanceIds": self.readers,
             "classes": ["db.t4g.medium"],
         }

@@ -117,6 +117,13 @@ def test_a_trouble_ends_as_specified_with_its_notification(trouble: str) -> None
         assert result.notifications[0].at > result.seconds  # by the event of the changed status, at a second attempt
 
 
+def test_an_old_writer_that_is_deleted_after_the_failover_is_replaced_like_every_other_instance() -> None:
+    result = simulate(ClusterRun(faults=(Fault(kind=FaultKind.REPLACE_WRITER, at=1600.0),)))
+    assert (result.status, find_violations(result)) == ("SUCCEEDED", [])
+    assert [call.instance_id for call in result.calls] == [DEDICATED, DEDICATED, WRITER, REPLACEMENT, "shop-reader-as-1"]
+    assert "IncrementOverallRetry" not in {visit.name for visit in result.path}
+
+
 def test_a_writer_that_fails_just_before_a_decision_delays_the_run() -> None:
     """While the cluster fails over, nothing is modified, although the target is available."""
     faults = (Fault(kind=FaultKind.CLASS_NOT_APPLIED), Fault(kind=FaultKind.CRASH_WRITER, at=1245.0))
