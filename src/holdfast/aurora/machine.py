@@ -224,8 +224,7 @@ def _build_family(
             target,
             "$.act",
             f"WaitFor{step}" if is_failover else f"Was{step}Satisfied",
-            # A refused failover is checked and, after a while, repeated.
-            on_error=check if is_failover else on_error,
+            on_error=on_error,
         ),
         f"Was{step}Satisfied": _choice(
             {"Variable": "$.act.isSatisfied", "BooleanEquals": True, "Next": check}, default=f"WaitFor{step}"
@@ -264,6 +263,8 @@ def _build_family(
     }
     if is_failover:
         del states[f"Was{step}Satisfied"]
+        # A refused failover is checked and, after a while, repeated.
+        states[act]["Catch"] = [_catch(check, "$.act")]
     return states
 
 

@@ -1,5 +1,6 @@
 """The text of notifications about a run. Pure."""
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -64,17 +65,29 @@ _ADVICE = {
 
 def find_reason(kind: str, run: Mapping[str, Any]) -> str:
     """Return why a run failed, from the data of its state machine; empty if that is unknown."""
-    error = run.get("error")
-    if kind == "UnexpectedError" and isinstance(error, Mapping):
-        return f"{error.get('Error', 'error')}: {error.get('Cause', '')}".strip(": ")
+    if kind == "UnexpectedError":
+        return _describe_error(run.get("error"))
     if kind == "OverallRetryError":
         problems = _get(run, "final", "core", "problems") + _get(run, "final", "readers", "problems")
         return "; ".join(map(str, problems))
     if kind == "ClusterStateError":
         return str(_find(run, "refresh", "reason") or "")
     if kind.endswith("StatusError"):
-        return str(_find(run, "check", "reason") or "")
+        attempt = _find(run, "act", "reason") or _describe_error(run.get("act"))
+        return str(_find(run, "check", "reason") or "") + (f" (last attempt: {attempt})" if attempt else "")
     return str(run.get("cause") or "")
+
+
+def _describe_error(error: object) -> str:
+    """Return the error that a state has caught, in words."""
+    if not isinstance(error, Mapping):
+        return ""
+    cause = error.get("Cause", "")
+    try:
+        cause = json.loads(cause)["errorMessage"]  # of a failed function, beside its traceback
+    except (ValueError, TypeError, KeyError):
+        pass  # of something else, in plain text
+    return f"{error.get('Error', 'error')}: {cause}".strip(": ")
 
 
 def _find(run: Any, *keys: str) -> Any:

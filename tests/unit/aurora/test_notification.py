@@ -10,6 +10,7 @@ from holdfast.aurora.notification import build_notification
 from tests.table import every_row
 
 RUN = {"clusterIdentifier": "shop-cluster", "targetClass": "db.t4g.medium"}
+FAILED = {"Error": "InsufficientCapacity", "Cause": '{"errorMessage": "there is none", "stackTrace": ["line 1"]}'}
 INSTANCES = {
     "core": {"instances": ["a: x, available, writer"], "problems": ["a is late"]},
     "readers": {"problems": ["b"]},
@@ -27,6 +28,20 @@ def test_each_kind_has_its_subject_reason_and_advice() -> None:
         ("OverallRetryError", {"final": INSTANCES}, "not all instances", ["Reason: a is late; b", "Instances:", again]),
         ("UnexpectedError", {"error": {"Error": "E", "Cause": "why"}}, "scaling failed", ["Reason: E: why", again]),
         ("UnexpectedError", {"error": {}}, "scaling failed", ["Reason: error", again]),
+        ("UnexpectedError", {"error": FAILED}, "scaling failed", ["Reason: InsufficientCapacity: there is none\n"]),
+        ("UnexpectedError", {"error": {"Error": "E", "Cause": "[1]"}}, "scaling failed", ["Reason: E: [1]"]),
+        (
+            "OldWriterStatusError",
+            {"check": {"reason": "w is available"}, "act": {"reason": "not while a is rebooting"}},
+            "failed at the old writer",
+            ["Reason: w is available (last attempt: not while a is rebooting)"],
+        ),
+        (
+            "FailoverStatusError",
+            {"check": {"reason": "d is not the writer"}, "act": FAILED},
+            "failed at the failover",
+            ["Reason: d is not the writer (last attempt: InsufficientCapacity: there is none)"],
+        ),
         ("UnexpectedError", {"error": "text"}, "scaling failed", [again]),
         ("ABORTED", {"cause": "by Ann"}, "was stopped", ["Reason: by Ann", "A change that RDS has begun goes on."]),
         ("TIMED_OUT", {}, "timed out", [again]),

@@ -21,6 +21,7 @@ from holdfast.aurora.machine import (
 )
 from holdfast.aurora.rules import Check, CheckOutcome, Failover, FailoverDecision, Modification, ModifyDecision
 from holdfast.simulate.aurora import (
+    ALWAYS,
     DEDICATED,
     FALLBACK_CLASS,
     OLD_CLASS,
@@ -113,8 +114,17 @@ def test_a_trouble_ends_as_specified_with_its_notification(trouble: str) -> None
         assert set(classes.values()) == {FALLBACK_CLASS}
     if trouble in {"cluster-stopped", "insufficient-capacity", "class-never-applied"}:
         assert set(classes.values()) == {OLD_CLASS}
+    if trouble == "insufficient-capacity":
+        assert "Reason: InsufficientCapacity: AWS has no capacity for db.t4g.medium" in result.notifications[0].text
     if trouble == "failing-notification":
         assert result.notifications[0].at > result.seconds  # by the event of the changed status, at a second attempt
+
+
+def test_a_failover_that_is_always_refused_is_told_with_the_refusal() -> None:
+    result = simulate(ClusterRun(readers=0, faults=(Fault(kind=FaultKind.REFUSE_FAILOVER, times=ALWAYS),)))
+    [told] = result.notifications
+    assert told.subject.endswith("failed at the failover")
+    assert f"Reason: {DEDICATED} is not the writer (last attempt: InvalidDBClusterStateFault: " in told.text
 
 
 def test_an_old_writer_that_is_deleted_after_the_failover_is_replaced_like_every_other_instance() -> None:
