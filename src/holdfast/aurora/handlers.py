@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 from botocore.exceptions import ClientError
 
 from holdfast._clock import Clock, SystemClock
-from holdfast._errors import EngineUnavailable, InvalidValue, NotFound, OutcomeUnknown
+from holdfast._errors import EngineError, EngineUnavailable, InvalidValue, NotFound, OutcomeUnknown
 from holdfast.aurora.cluster import AUTOSCALING_PATTERN, Cluster, Instance, is_one_snapshot, parse_cluster
 from holdfast.aurora.machine import LOCK_SECONDS, Function
 from holdfast.aurora.notification import NOTIFIED_ERRORS, build_notification
@@ -111,7 +111,7 @@ class Functions:
         # Without a queue (outside a deployment), an event that cannot be delivered is lost.
         dead_letters = self._environment.get("DEAD_LETTER_ARN")
         # The target first: a rule that fired with the target of an earlier schedule would scale the wrong cluster.
-        events.put_targets(
+        put = events.put_targets(
             Rule=rule,
             Targets=[
                 {
@@ -123,6 +123,8 @@ class Functions:
                 }
             ],
         )
+        if put["FailedEntryCount"]:
+            raise EngineError(f"EventBridge did not accept the target of {rule}, try again: {put['FailedEntries']}")
         events.put_rule(Name=rule, ScheduleExpression=expression, State="ENABLED")
         return {"ruleName": rule, "scheduleExpression": expression}
 
@@ -237,8 +239,9 @@ class Functions:
             if detail.get("error") in NOTIFIED_ERRORS:
                 return {"messageId": ""}
             kind, execution = detail["status"], detail["executionArn"]
-            run = {**json.loads(detail.get("input") or "{}"), "cause": detail.get("cause")}
-            self._release_lock(run, execution)
+            given = json.loads(detail.get("input") or "{}")
+            run = {**(given if isinstance(given, Mapping) else {}), "cause": detail.get("cause")}
+            self._release_lock(run.get("clusterIdentifier"), execution)
         notification = build_notification(kind, run, execution)
         sent = self._session.client("sns").publish(
             TopicArn=self._environment["TOPIC_ARN"], Subject=notification.subject, Message=notification.text
@@ -286,11 +289,14 @@ class Functions:
         if is_one_off_expression(expression) and expression == fired:
             events.disable_rule(Name=rule)
 
-    def _release_lock(self, run: Event, execution: str) -> None:
+    def _release_lock(self, cluster_id: object, execution: str) -> None:
+        """Delete the lock of an execution that cannot do it itself. A run without a cluster has none."""
+        if not isinstance(cluster_id, str) or not cluster_id:
+            return
         try:
             self._session.client("dynamodb").delete_item(
                 TableName=self._environment["LOCK_TABLE"],
-                Key={"lockId": {"S": str(run.get("clusterIdentifier", ""))}},
+                Key={"lockId": {"S": cluster_id}},
                 ConditionExpression="executionArn = :own",
                 ExpressionAttributeValues={":own": {"S": execution}},
             )

@@ -130,7 +130,13 @@ def test_a_failover_that_is_always_refused_is_told_with_the_refusal() -> None:
 def test_an_old_writer_that_is_deleted_after_the_failover_is_replaced_like_every_other_instance() -> None:
     result = simulate(ClusterRun(faults=(Fault(kind=FaultKind.REPLACE_WRITER, at=1600.0),)))
     assert (result.status, find_violations(result)) == ("SUCCEEDED", [])
-    assert [call.instance_id for call in result.calls] == [DEDICATED, DEDICATED, WRITER, REPLACEMENT, "shop-reader-as-1"]
+    assert [call.instance_id for call in result.calls] == [
+        DEDICATED,
+        DEDICATED,
+        WRITER,
+        REPLACEMENT,
+        "shop-reader-as-1",
+    ]
     assert "IncrementOverallRetry" not in {visit.name for visit in result.path}
 
 
