@@ -287,7 +287,7 @@ def _build_readers(use: "_Builder") -> State:
             "clusterIdentifier.$": "$.clusterIdentifier",
             "targetClass.$": "$.targetClass",
             "cluster": {"classes.$": "$.cluster.classes"},
-            "counters": {"autoScalingReader": {"retries": 0}},
+            "counters": {"overall.$": "$.counters.overall", "autoScalingReader": {"retries": 0}},
         },
         "ItemProcessor": {
             "ProcessorConfig": {"Mode": "INLINE"},
@@ -383,7 +383,7 @@ def _build_ends(use: "_Builder") -> States:
             "Error": "ScalingError",
             "Cause": "The run ended before all instances were changed. The notification says why.",
         },
-        "SendSkippedNotification": use.notification("Skipped", "ScalingSkipped", on_error="ScalingSkipped"),
+        "SendSkippedNotification": use.notification("Skipped", "ScalingSkipped", on_error="NotificationFailed"),
         "ScalingSkipped": {"Type": "Succeed"},
     }
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,10 +84,8 @@ def _describe_error(error: object) -> str:
     if not isinstance(error, Mapping):
         return ""
     cause = error.get("Cause", "")
-    try:
-        cause = json.loads(cause)["errorMessage"]  # of a failed function, beside its traceback
-    except (ValueError, TypeError, KeyError):
-        pass  # of something else, in plain text
+    with suppress(ValueError, TypeError, KeyError):  # the cause is plain text, if the error is not that of a function
+        cause = json.loads(cause)["errorMessage"]
     return f"{error.get('Error', 'error')}: {cause}".strip(": ")
 
 

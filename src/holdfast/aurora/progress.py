@@ -48,15 +48,13 @@ def read_progress(events: Iterable[Mapping[str, Any]]) -> Progress | None:
     latest = failed or entered[0]
     name, data, since = _get_name(latest), _get_data(latest), latest["timestamp"].timestamp()
     counters = data.get("counters", {})
-    # Inside the Map, the data has no counter of passes: an earlier state has.
-    passes = (_get_data(each).get("counters", {}).get("overall") for each in entered)
     return Progress(
         state=name,
         instance=_find_instance(name, data),
         since=since,
         waits_until=since + _WAITS[name] if name in _WAITS else None,
         retries=next((each["retries"] for key, each in counters.items() if key.lower() in name.lower()), 0),
-        passes=1 + next((each["retries"] for each in passes if each), 0),
+        passes=1 + counters.get("overall", {"retries": 0})["retries"],
         reason=find_reason(name, data) if failed else data.get("check", {}).get("reason", ""),
     )
 

@@ -92,7 +92,7 @@ def test_a_target_that_is_not_accepted_leaves_the_rule_as_it_was(account: Accoun
         parsed.update(FailedEntryCount=1, FailedEntries=[{"ErrorCode": "ConcurrentModificationException"}])
 
     account.events.meta.events.register("after-call.eventbridge.PutTargets", refuse)
-    with pytest.raises(EngineError, match="did not accept the target.*ConcurrentModification"):
+    with pytest.raises(EngineError, match=r"did not accept the target.*ConcurrentModification"):
         account.functions.update_schedule({**RUN, "scheduleTime": "19:15"})
     assert account.describe_rule() == (NEVER, "DISABLED")
 
@@ -126,7 +126,7 @@ def test_a_schedule_of_no_cluster_or_at_no_time_starts_nothing(account: Account)
 
 
 def test_pending_changes_of_an_instance_end_the_run_before_they_are_applied(account: Account) -> None:
-    account.rds.backend.databases["d"].pending_modified_values = {"Port": 5433}
+    vars(account.rds.backend.databases["d"])["pending_modified_values"] = {"Port": 5433}
     with pytest.raises(PendingChanges, match=r"d has pending changes \(Port\)"):
         account.modify("d")
     assert account.calls == []
@@ -139,7 +139,7 @@ def test_an_answer_of_rds_is_a_reason_to_try_again_another_class_or_the_end(acco
     with pytest.raises(ClientError, match="StorageTypeNotSupported"):
         account.modify("d")
     account.rds.withhold_capacity(NEW, 2)
-    with pytest.raises(InsufficientCapacity, match="no capacity for db.t4g.medium: d keeps its class"):
+    with pytest.raises(InsufficientCapacity, match=r"no capacity for db\.t4g\.medium: d keeps its class"):
         account.modify("d")
     assert account.modify("d", NEW, OTHER) == {"isSatisfied": False, "reason": "d is being changed to db.t4g.large"}
     assert account.calls == [("d", OTHER)]
@@ -157,7 +157,7 @@ def test_a_change_whose_reply_is_lost_is_not_sent_again(account: Account) -> Non
 
 
 def test_a_failover_to_an_instance_that_is_not_ready_is_an_error_which_the_machine_catches(account: Account) -> None:
-    with pytest.raises(FailoverNotReady, match="d is available with db.r6g.large"):
+    with pytest.raises(FailoverNotReady, match=r"d is available with db\.r6g\.large"):
         account.functions.failover_cluster({**RUN, "instanceId": "d"})
     assert account.calls == []
 

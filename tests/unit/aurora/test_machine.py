@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.aurora.machine import RESULTS, TIMEOUTS, Function, Resources, build_machine
+from holdfast.aurora.machine import NOTIFICATION_ERROR, RESULTS, TIMEOUTS, Function, Resources, build_machine
 from tests.table import every_row
 
 FAMILIES = ("DedicatedReader", "Failover", "OldWriter", "AutoScalingReader")
@@ -12,6 +12,7 @@ ACTS = ("ScaleDedicatedReader", "FailoverToDedicatedReader", "ScaleOldWriter", "
 DEFINITION = build_machine(Resources(functions={each: f"arn:{each}" for each in Function}, lock_table="locks"))
 MAP = DEFINITION["States"]["ProcessAutoScalingReaders"]
 INNER = MAP["ItemProcessor"]
+SEND = "arn:send-notification"
 STATES: dict[str, dict[str, Any]] = {**DEFINITION["States"], **INNER["States"]}
 
 
@@ -109,6 +110,21 @@ def test_every_path_to_an_end_sends_a_notification_and_releases_the_lock() -> No
     assert ends_without(sends) <= {"ScalingFailed"}
     assert ends_without(releases | unlocked) == set()
     assert ends_without(set()) >= {"ScalingSucceeded", "ScalingFailed", "ScalingSkipped", "NotificationFailed"}
+
+
+def test_a_notification_that_cannot_be_sent_fails_the_execution_so_that_the_rule_on_its_status_tells() -> None:
+    def find_end(name: str) -> str:
+        while STATES[name]["Type"] not in {"Succeed", "Fail"}:
+            name = STATES[name]["Next"]
+        return str(STATES[name].get("Error"))
+
+    sends = [name for name, state in STATES.items() if state.get("Parameters", {}).get("FunctionName") == SEND]
+    assert len(sends) == 10
+    every_row(sends, lambda name: _require(find_end(STATES[name]["Catch"][0]["Next"]) == NOTIFICATION_ERROR))
+
+
+def _require(condition: bool) -> None:
+    assert condition
 
 
 def test_every_task_has_a_timeout_above_that_of_its_function_a_retry_and_a_catch() -> None:
