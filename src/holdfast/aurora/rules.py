@@ -89,9 +89,14 @@ def decide_modification(cluster: Cluster, instance_id: str, classes: Sequence[st
         return Modification(ModifyDecision.BLOCKED, f"{instance.id} is {instance.status}, or being changed")
     if cluster.writer is None or cluster.status != "available":
         return Modification(ModifyDecision.BLOCKED, f"not while cluster {cluster.id} is {cluster.status}")
-    unavailable = [each for each in _find_needed(cluster, classes) if each.availability is not Availability.AVAILABLE]
+    # Just after it was asked for, a change is pending while the instance is still available.
+    unavailable = [
+        f"{each.id} is {each.status}" + (" with a pending class" if "DBInstanceClass" in each.pending else "")
+        for each in _find_needed(cluster, classes)
+        if each.availability is not Availability.AVAILABLE or "DBInstanceClass" in each.pending
+    ]
     if unavailable:
-        names = ", ".join(f"{each.id} is {each.status}" for each in unavailable)
+        names = ", ".join(unavailable)
         return Modification(ModifyDecision.BLOCKED, f"not while {names}")
     return Modification(ModifyDecision.MODIFY, f"{instance.id} has {instance.instance_class}")
 

@@ -74,6 +74,11 @@ def test_an_instance_is_modified_only_while_all_others_that_matter_are_available
         (cluster(W, replace(D, status="creating"), A), "a", ModifyDecision.BLOCKED, "not while d is creating"),
         (cluster(W, D, replace(changed, status="rebooting"), B), "b", ModifyDecision.BLOCKED, "not while a"),
         (cluster(W, D, replace(A, status="modifying"), B), "b", ModifyDecision.BLOCKED, "not while a is modifying"),
+        (
+            cluster(W, D, replace(A, pending=frozenset({"DBInstanceClass"})), B),
+            *("b", ModifyDecision.BLOCKED, "not while a is available with a pending class"),
+        ),
+        (cluster(W, D, replace(A, pending=frozenset({"Port"})), B), "b", ModifyDecision.MODIFY, ""),
         # Auto Scaling creates readers, and clients do not depend yet on those.
         (cluster(W, D, replace(changed, status="creating"), B), "b", ModifyDecision.MODIFY, ""),
         (cluster(W, D, replace(A, status="rebooting"), B), "b", ModifyDecision.MODIFY, ""),
