@@ -24,8 +24,7 @@ from holdfast.aurora.notification import NOTIFIED_ERRORS, build_notification
 from holdfast.aurora.rules import (
     CheckOutcome,
     ClusterState,
-    FailoverDecision,
-    ModifyDecision,
+    Decision,
     NextStep,
     Role,
     Step,
@@ -157,12 +156,12 @@ class Functions:
         if isinstance(cluster, str):
             return {"isSatisfied": False, "reason": cluster}
         classes = _get_classes(event)
-        decision = decide_modification(cluster, event["instanceId"], classes)
-        if decision.decision is ModifyDecision.REFUSED:
-            raise PendingChanges(decision.reason)
-        if decision.decision is not ModifyDecision.MODIFY:
-            return {"isSatisfied": decision.decision is ModifyDecision.SATISFIED, "reason": decision.reason}
-        return {"isSatisfied": False, "reason": self._modify(event["instanceId"], classes)}
+        decision, reason = decide_modification(cluster, event["instanceId"], classes)
+        if decision is Decision.REFUSED:
+            raise PendingChanges(reason)
+        if decision is Decision.ACT:
+            reason = self._modify(event["instanceId"], classes)
+        return {"isSatisfied": decision is Decision.SATISFIED, "reason": reason}
 
     def check_instance_status(self, event: Event) -> Result:
         """Check one instance; or, with `verify`, either writer and dedicated reader or all other readers."""
@@ -183,8 +182,8 @@ class Functions:
         result["isWriterSatisfied"] = writer is not None and writer.has_class(classes)
         if "verify" in event:
             return {**result, **_verify(cluster, event["verify"], classes)}
-        check = check_instance(cluster, event["instanceId"], classes, Role(event.get("role", Role.ANY)))
-        return {**result, "outcome": check.outcome, "reason": check.reason}
+        outcome, reason = check_instance(cluster, event["instanceId"], classes, Role(event.get("role", Role.ANY)))
+        return {**result, "outcome": outcome, "reason": reason}
 
     def get_cluster_instances(self, event: Event) -> Result:
         """Return the roles of the cluster's instances as they are now, and how the step goes on."""
@@ -204,7 +203,7 @@ class Functions:
         cluster = self._try_to_read(given)
         if isinstance(cluster, str):
             return {**result, "reason": cluster}
-        start = decide_start(cluster)
+        state, reason = decide_start(cluster)
         instance_id = choose_instance(cluster, step, given.get("instanceId", ""))
         roles = {**known, **describe_roles(cluster), "classes": classes}
         if step in {Step.DEDICATED_READER, Step.FAILOVER}:
@@ -214,22 +213,22 @@ class Functions:
         return {
             **result,
             "cluster": roles,
-            "state": start.state,
-            "reason": start.reason,
+            "state": state,
+            "reason": reason,
             "nextStep": decide_next_step(cluster, step, instance_id, classes),
         }
 
     def failover_cluster(self, event: Event) -> Result:
         """Make an instance the writer, unless it is. Raise FailoverNotReady if it cannot be now."""
         cluster = self._read_cluster(event["clusterIdentifier"])
-        decision = decide_failover(cluster, event["instanceId"], _get_classes(event))
-        if decision.decision is FailoverDecision.BLOCKED:
-            raise FailoverNotReady(decision.reason)
-        if decision.decision is FailoverDecision.FAIL_OVER:
+        decision, reason = decide_failover(cluster, event["instanceId"], _get_classes(event))
+        if decision is Decision.BLOCKED:
+            raise FailoverNotReady(reason)
+        if decision is Decision.ACT:
             self._changes.client("rds").failover_db_cluster(
                 DBClusterIdentifier=cluster.id, TargetDBInstanceIdentifier=event["instanceId"]
             )
-        return {"isSatisfied": decision.decision is FailoverDecision.SATISFIED, "reason": decision.reason}
+        return {"isSatisfied": decision is Decision.SATISFIED, "reason": reason}
 
     def send_notification(self, event: Event) -> Result:
         """Publish a notification of the state machine, or about an execution that ended without sending one."""

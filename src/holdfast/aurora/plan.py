@@ -15,7 +15,7 @@ from holdfast.aurora.machine import FAILOVER_WAIT, FIRST_WAIT, MAX_RETRIES, RETR
 from holdfast.aurora.rules import (
     CheckOutcome,
     ClusterState,
-    ModifyDecision,
+    Decision,
     Role,
     check_instance,
     decide_modification,
@@ -74,9 +74,13 @@ class _Model:
         self.changed = 0
 
     def run(self) -> Iterator[PlannedStep]:
-        start, writer, reader = decide_start(self._cluster), self._cluster.writer, self._cluster.dedicated_reader
-        yield PlannedStep(0.0, "EvaluateClusterState", start.reason)
-        if start.state is not ClusterState.READY or writer is None or reader is None:
+        (state, reason), writer, reader = (
+            decide_start(self._cluster),
+            self._cluster.writer,
+            self._cluster.dedicated_reader,
+        )
+        yield PlannedStep(0.0, "EvaluateClusterState", reason)
+        if state is not ClusterState.READY or writer is None or reader is None:
             return
         parts = [("DedicatedReader", reader.id), ("Failover", reader.id), ("OldWriter", writer.id)]
         if writer.has_class(self._classes):
@@ -84,19 +88,19 @@ class _Model:
         parts += [("AutoScalingReader", each.id) for each in self._cluster.other_readers]
         for step, name in parts:
             yield from self._fail_over(name) if step == "Failover" else self._modify(step, name)
-            if check_instance(self._cluster, name, self._classes, Role.ANY).outcome is not CheckOutcome.READY:
+            if check_instance(self._cluster, name, self._classes, Role.ANY)[0] is not CheckOutcome.READY:
                 yield PlannedStep(self._now, f"{step}StatusError", f"the run fails if {name} does not become ready")
                 return
         yield PlannedStep(self._now, "FinalVerification", "check all instances")
         yield PlannedStep(self._now, "SendCompletionNotification", "notify, and release the lock")
 
     def _modify(self, step: str, name: str) -> Iterator[PlannedStep]:
-        decision = decide_modification(self._cluster, name, self._classes)
-        if decision.decision is not ModifyDecision.MODIFY:
-            advice = "nothing to do" if decision.decision is ModifyDecision.SATISFIED else "not now"
-            yield PlannedStep(self._now, f"Scale{step}", f"{decision.reason}: {advice}")
+        decision, reason = decide_modification(self._cluster, name, self._classes)
+        if decision is not Decision.ACT:
+            advice = "nothing to do" if decision is Decision.SATISFIED else "not now"
+            yield PlannedStep(self._now, f"Scale{step}", f"{reason}: {advice}")
             return
-        yield PlannedStep(self._now, f"Scale{step}", f"modify {name}: {decision.reason}, and gets {self._classes[0]}")
+        yield PlannedStep(self._now, f"Scale{step}", f"modify {name}: {reason}, and gets {self._classes[0]}")
         self.changed += 1
         self._update(name, status="modifying", instance_class=self._classes[0])
         yield from self._await(step, name, self._now + self._modification_seconds, FIRST_WAIT, Role.ANY)
@@ -114,9 +118,9 @@ class _Model:
             self._now += wait if number == 0 else RETRY_WAIT
             if self._now >= ready_at:
                 self._update(name, status="available")
-            check = check_instance(self._cluster, name, self._classes, role)
-            yield PlannedStep(self._now, f"Check{step}Status", check.reason)
-            if check.outcome is CheckOutcome.READY:
+            outcome, reason = check_instance(self._cluster, name, self._classes, role)
+            yield PlannedStep(self._now, f"Check{step}Status", reason)
+            if outcome is CheckOutcome.READY:
                 return
 
     def _update(self, name: str, **fields: Any) -> None:

@@ -1,12 +1,13 @@
 """Decide each step of a run: what to modify, what to fail over, what to check, and where to go on. Pure.
 
+A decision comes with its reason in words.
+
 A run never modifies the writer, and modifies no instance while another that clients depend on is not available. Every
 step looks at the cluster as it is now, so that a step which is already satisfied changes nothing, and a run can be
 repeated without harm.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from holdfast.aurora.cluster import Availability, Cluster, Instance
@@ -28,67 +29,49 @@ class CheckOutcome(StrEnum):
     """It cannot become ready by waiting."""
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """The result of checking one instance, with the reason in words."""
-
-    outcome: CheckOutcome
-    reason: str
-
-
-def check_instance(cluster: Cluster, instance_id: str, classes: Sequence[str], role: Role) -> Check:
+def check_instance(cluster: Cluster, instance_id: str, classes: Sequence[str], role: Role) -> tuple[CheckOutcome, str]:
     """Check whether an instance is available, has one of `classes`, and has the role."""
     instance = cluster.find(instance_id)
     if instance is None:
-        return Check(CheckOutcome.RETRY, f"{instance_id or 'the instance'} does not exist any more")
+        return CheckOutcome.RETRY, f"{instance_id or 'the instance'} does not exist any more"
     state = f"{instance.id} is {instance.status} with {instance.instance_class}"
     if instance.availability in {Availability.BROKEN, Availability.STOPPED}:
-        return Check(CheckOutcome.FAILED, f"{state}: it does not become available by itself")
+        return CheckOutcome.FAILED, f"{state}: it does not become available by itself"
     if not instance.is_ready(classes):
-        return Check(CheckOutcome.RETRY, f"{state}: expected available with {' or '.join(classes)}")
+        return CheckOutcome.RETRY, f"{state}: expected available with {' or '.join(classes)}"
     if role is Role.WRITER and not instance.is_writer:
-        return Check(CheckOutcome.RETRY, f"{instance.id} is not the writer")
-    return Check(CheckOutcome.READY, state)
+        return CheckOutcome.RETRY, f"{instance.id} is not the writer"
+    return CheckOutcome.READY, state
 
 
-class ModifyDecision(StrEnum):
-    """Whether to modify an instance."""
+class Decision(StrEnum):
+    """Whether to modify an instance, or to fail over to it."""
 
-    MODIFY = "modify"
+    ACT = "act"
     SATISFIED = "satisfied"
     BLOCKED = "blocked"
-    """Not now: the next check finds out whether it can be modified later."""
+    """Not now: the next check finds out whether it is possible later."""
     REFUSED = "refused"
     """Never: the run must end."""
 
 
-@dataclass(frozen=True, slots=True)
-class Modification:
-    """The decision on modifying an instance, with the reason in words."""
-
-    decision: ModifyDecision
-    reason: str
-
-
-def decide_modification(cluster: Cluster, instance_id: str, classes: Sequence[str]) -> Modification:
+def decide_modification(cluster: Cluster, instance_id: str, classes: Sequence[str]) -> tuple[Decision, str]:
     """Decide whether to give an instance another class now."""
     instance = cluster.find(instance_id)
     if instance is None:
-        return Modification(ModifyDecision.BLOCKED, f"{instance_id or 'the instance'} does not exist any more")
+        return Decision.BLOCKED, f"{instance_id or 'the instance'} does not exist any more"
     if instance.has_class(classes):
-        return Modification(ModifyDecision.SATISFIED, f"{instance.id} has {instance.instance_class}")
+        return Decision.SATISFIED, f"{instance.id} has {instance.instance_class}"
     if instance.is_writer:
-        return Modification(ModifyDecision.BLOCKED, f"{instance.id} is the writer, which is never modified")
+        return Decision.BLOCKED, f"{instance.id} is the writer, which is never modified"
     others = instance.pending - {"DBInstanceClass"}
     if others:
         names = ", ".join(sorted(others))
-        return Modification(
-            ModifyDecision.REFUSED, f"{instance.id} has pending changes ({names}), which would be applied"
-        )
+        return Decision.REFUSED, f"{instance.id} has pending changes ({names}), which would be applied"
     if instance.availability is not Availability.AVAILABLE or instance.pending:
-        return Modification(ModifyDecision.BLOCKED, f"{instance.id} is {instance.status}, or being changed")
+        return Decision.BLOCKED, f"{instance.id} is {instance.status}, or being changed"
     if cluster.writer is None or cluster.status != "available":
-        return Modification(ModifyDecision.BLOCKED, f"not while cluster {cluster.id} is {cluster.status}")
+        return Decision.BLOCKED, f"not while cluster {cluster.id} is {cluster.status}"
     # Just after it was asked for, a change is pending while the instance is still available.
     unavailable = [
         f"{each.id} is {each.status}" + (" with a pending class" if "DBInstanceClass" in each.pending else "")
@@ -97,8 +80,8 @@ def decide_modification(cluster: Cluster, instance_id: str, classes: Sequence[st
     ]
     if unavailable:
         names = ", ".join(unavailable)
-        return Modification(ModifyDecision.BLOCKED, f"not while {names}")
-    return Modification(ModifyDecision.MODIFY, f"{instance.id} has {instance.instance_class}")
+        return Decision.BLOCKED, f"not while {names}"
+    return Decision.ACT, f"{instance.id} has {instance.instance_class}"
 
 
 def _find_needed(cluster: Cluster, classes: Sequence[str]) -> list[Instance]:
@@ -113,34 +96,18 @@ def _was_changed(instance: Instance, classes: Sequence[str]) -> bool:
     return instance.instance_class in classes or instance.status == "modifying" or bool(instance.pending)
 
 
-class FailoverDecision(StrEnum):
-    """Whether to fail over."""
-
-    FAIL_OVER = "fail-over"
-    SATISFIED = "satisfied"
-    BLOCKED = "blocked"
-
-
-@dataclass(frozen=True, slots=True)
-class Failover:
-    """The decision on a failover, with the reason in words."""
-
-    decision: FailoverDecision
-    reason: str
-
-
-def decide_failover(cluster: Cluster, target_id: str, classes: Sequence[str]) -> Failover:
+def decide_failover(cluster: Cluster, target_id: str, classes: Sequence[str]) -> tuple[Decision, str]:
     """Decide whether to make `target_id` the writer now."""
     target = cluster.find(target_id)
     if target is None:
-        return Failover(FailoverDecision.BLOCKED, f"{target_id or 'the dedicated reader'} does not exist any more")
+        return Decision.BLOCKED, f"{target_id or 'the dedicated reader'} does not exist any more"
     if target.is_writer:
-        return Failover(FailoverDecision.SATISFIED, f"{target.id} is the writer")
+        return Decision.SATISFIED, f"{target.id} is the writer"
     if not target.is_ready(classes):
-        return Failover(FailoverDecision.BLOCKED, f"{target.id} is {target.status} with {target.instance_class}")
+        return Decision.BLOCKED, f"{target.id} is {target.status} with {target.instance_class}"
     if cluster.status != "available":
-        return Failover(FailoverDecision.BLOCKED, f"cluster {cluster.id} is {cluster.status}")
-    return Failover(FailoverDecision.FAIL_OVER, f"{target.id} is ready")
+        return Decision.BLOCKED, f"cluster {cluster.id} is {cluster.status}"
+    return Decision.ACT, f"{target.id} is ready"
 
 
 class Step(StrEnum):
@@ -206,38 +173,26 @@ class ClusterState(StrEnum):
     REFUSED = "refused"
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """Whether a run can begin, with the reason in words."""
-
-    state: ClusterState
-    reason: str
-
-
-def decide_start(cluster: Cluster) -> Start:
+def decide_start(cluster: Cluster) -> tuple[ClusterState, str]:
     """Decide whether a run can begin. A stopped cluster is never started."""
     if not cluster.engine.startswith("aurora"):
-        return Start(ClusterState.REFUSED, f"{cluster.id} is no Aurora cluster: its engine is {cluster.engine}")
+        return ClusterState.REFUSED, f"{cluster.id} is no Aurora cluster: its engine is {cluster.engine}"
     if cluster.status in {"stopped", "stopping"}:
-        return Start(ClusterState.REFUSED, f"cluster {cluster.id} is {cluster.status}: start it first")
+        return ClusterState.REFUSED, f"cluster {cluster.id} is {cluster.status}: start it first"
     stopped = [each.id for each in cluster.instances if each.availability is Availability.STOPPED]
     if cluster.status == "starting" or stopped:
-        return Start(ClusterState.STARTING, f"cluster {cluster.id} is {cluster.status}")
+        return ClusterState.STARTING, f"cluster {cluster.id} is {cluster.status}"
     if any(each.instance_class == "db.serverless" for each in cluster.instances):
-        return Start(
-            ClusterState.REFUSED, f"cluster {cluster.id} has serverless instances: change its capacity instead"
-        )
+        return ClusterState.REFUSED, f"cluster {cluster.id} has serverless instances: change its capacity instead"
     if cluster.writer is None:
-        return Start(ClusterState.STARTING, f"cluster {cluster.id} has no writer")
+        return ClusterState.STARTING, f"cluster {cluster.id} has no writer"
     if cluster.dedicated_reader is None:
-        return Start(
-            ClusterState.REFUSED,
-            f"cluster {cluster.id} has no dedicated reader: without one, the database would be down for minutes",
-        )
+        text = f"cluster {cluster.id} has no dedicated reader: without one, the database would be down for minutes"
+        return ClusterState.REFUSED, text
     core = (cluster.writer, cluster.dedicated_reader)
     if cluster.status != "available" or any(each.status == "starting" for each in core):
-        return Start(ClusterState.STARTING, f"cluster {cluster.id} is {cluster.status}")
-    return Start(ClusterState.READY, f"cluster {cluster.id} is available")
+        return ClusterState.STARTING, f"cluster {cluster.id} is {cluster.status}"
+    return ClusterState.READY, f"cluster {cluster.id} is available"
 
 
 def find_problems(instances: Sequence[Instance], classes: Sequence[str]) -> list[str]:

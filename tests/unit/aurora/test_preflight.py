@@ -149,7 +149,7 @@ def test_facts_that_could_not_be_read_make_a_warning() -> None:
     [build_cluster(engine="mysql"), build_cluster(status="stopping"), SERVERLESS, build_cluster(WRITER, SCALED)],
 )
 def test_a_cluster_that_a_run_would_refuse_is_refused_before(cluster: Cluster) -> None:
-    assert decide_start(cluster).state is ClusterState.REFUSED
+    assert decide_start(cluster)[0] is ClusterState.REFUSED
     assert REFUSED in {each.result for each in check_run(build_facts(cluster))}
 
 

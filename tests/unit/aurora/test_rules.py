@@ -6,8 +6,7 @@ from holdfast.aurora.cluster import Cluster, Instance
 from holdfast.aurora.rules import (
     CheckOutcome,
     ClusterState,
-    FailoverDecision,
-    ModifyDecision,
+    Decision,
     NextStep,
     Role,
     Step,
@@ -48,46 +47,45 @@ def test_a_check_wants_an_available_instance_of_the_class_in_the_role() -> None:
     ]
 
     def check(row: tuple[Instance, Role, CheckOutcome, str]) -> None:
-        instance, role, outcome, reason = row
-        found = check_instance(cluster(instance), "d", CLASSES, role)
-        assert found.outcome is outcome
-        assert reason in found.reason
+        instance, role, outcome, text = row
+        found, reason = check_instance(cluster(instance), "d", CLASSES, role)
+        assert (found, text in reason) == (outcome, True)
 
     every_row(rows, check)
-    assert check_instance(cluster(), "", CLASSES, Role.ANY).reason == "the instance does not exist any more"
+    assert check_instance(cluster(), "", CLASSES, Role.ANY)[1] == "the instance does not exist any more"
 
 
 def test_an_instance_is_modified_only_while_all_others_that_matter_are_available() -> None:
     changed = replace(A, instance_class=NEW)
     rows = [
-        (cluster(), "d", ModifyDecision.MODIFY, "d has db.r6g.large"),
-        (cluster(W, replace(D, instance_class=NEW), A), "d", ModifyDecision.SATISFIED, "d has db.t4g.medium"),
-        (cluster(W, A), "d", ModifyDecision.BLOCKED, "d does not exist any more"),
-        (cluster(), "", ModifyDecision.BLOCKED, "the instance does not exist"),
-        (cluster(), "w", ModifyDecision.BLOCKED, "w is the writer, which is never modified"),
-        (cluster(W, replace(D, pending=frozenset({"Port"}))), "d", ModifyDecision.REFUSED, "pending changes (Port)"),
-        (cluster(W, replace(D, status="rebooting")), "d", ModifyDecision.BLOCKED, "d is rebooting"),
-        (cluster(W, replace(D, pending=frozenset({"DBInstanceClass"}))), "d", ModifyDecision.BLOCKED, "being changed"),
-        (cluster(W, D, A, status="failing-over"), "d", ModifyDecision.BLOCKED, "cluster shop is failing-over"),
-        (cluster(replace(W, is_writer=False), D, A), "d", ModifyDecision.BLOCKED, "not while cluster shop"),
-        (cluster(replace(W, status="rebooting"), D), "d", ModifyDecision.BLOCKED, "not while w is rebooting"),
-        (cluster(W, replace(D, status="creating"), A), "a", ModifyDecision.BLOCKED, "not while d is creating"),
-        (cluster(W, D, replace(changed, status="rebooting"), B), "b", ModifyDecision.BLOCKED, "not while a"),
-        (cluster(W, D, replace(A, status="modifying"), B), "b", ModifyDecision.BLOCKED, "not while a is modifying"),
+        (cluster(), "d", Decision.ACT, "d has db.r6g.large"),
+        (cluster(W, replace(D, instance_class=NEW), A), "d", Decision.SATISFIED, "d has db.t4g.medium"),
+        (cluster(W, A), "d", Decision.BLOCKED, "d does not exist any more"),
+        (cluster(), "", Decision.BLOCKED, "the instance does not exist"),
+        (cluster(), "w", Decision.BLOCKED, "w is the writer, which is never modified"),
+        (cluster(W, replace(D, pending=frozenset({"Port"}))), "d", Decision.REFUSED, "pending changes (Port)"),
+        (cluster(W, replace(D, status="rebooting")), "d", Decision.BLOCKED, "d is rebooting"),
+        (cluster(W, replace(D, pending=frozenset({"DBInstanceClass"}))), "d", Decision.BLOCKED, "being changed"),
+        (cluster(W, D, A, status="failing-over"), "d", Decision.BLOCKED, "cluster shop is failing-over"),
+        (cluster(replace(W, is_writer=False), D, A), "d", Decision.BLOCKED, "not while cluster shop"),
+        (cluster(replace(W, status="rebooting"), D), "d", Decision.BLOCKED, "not while w is rebooting"),
+        (cluster(W, replace(D, status="creating"), A), "a", Decision.BLOCKED, "not while d is creating"),
+        (cluster(W, D, replace(changed, status="rebooting"), B), "b", Decision.BLOCKED, "not while a"),
+        (cluster(W, D, replace(A, status="modifying"), B), "b", Decision.BLOCKED, "not while a is modifying"),
         (
             cluster(W, D, replace(A, pending=frozenset({"DBInstanceClass"})), B),
-            *("b", ModifyDecision.BLOCKED, "not while a is available with a pending class"),
+            *("b", Decision.BLOCKED, "not while a is available with a pending class"),
         ),
-        (cluster(W, D, replace(A, pending=frozenset({"Port"})), B), "b", ModifyDecision.MODIFY, ""),
+        (cluster(W, D, replace(A, pending=frozenset({"Port"})), B), "b", Decision.ACT, ""),
         # Auto Scaling creates readers, and clients do not depend yet on those.
-        (cluster(W, D, replace(changed, status="creating"), B), "b", ModifyDecision.MODIFY, ""),
-        (cluster(W, D, replace(A, status="rebooting"), B), "b", ModifyDecision.MODIFY, ""),
+        (cluster(W, D, replace(changed, status="creating"), B), "b", Decision.ACT, ""),
+        (cluster(W, D, replace(A, status="rebooting"), B), "b", Decision.ACT, ""),
     ]
 
-    def check(row: tuple[Cluster, str, ModifyDecision, str]) -> None:
-        found = decide_modification(row[0], row[1], CLASSES)
-        assert found.decision is row[2]
-        assert row[3] in found.reason
+    def check(row: tuple[Cluster, str, Decision, str]) -> None:
+        found, name, decision, text = row
+        decided, reason = decide_modification(found, name, CLASSES)
+        assert (decided, text in reason) == (decision, True)
 
     every_row(rows, check)
 
@@ -95,19 +93,20 @@ def test_an_instance_is_modified_only_while_all_others_that_matter_are_available
 def test_a_failover_needs_a_ready_target_and_an_available_cluster() -> None:
     ready = replace(D, instance_class=NEW)
     rows = [
-        (cluster(W, ready), FailoverDecision.FAIL_OVER, "d is ready"),
-        (cluster(W, replace(ready, is_writer=True)), FailoverDecision.SATISFIED, "d is the writer"),
-        (cluster(W, D), FailoverDecision.BLOCKED, "d is available with db.r6g.large"),
-        (cluster(W, ready, status="failing-over"), FailoverDecision.BLOCKED, "cluster shop is failing-over"),
-        (cluster(W, A), FailoverDecision.BLOCKED, "d does not exist any more"),
+        (cluster(W, ready), Decision.ACT, "d is ready"),
+        (cluster(W, replace(ready, is_writer=True)), Decision.SATISFIED, "d is the writer"),
+        (cluster(W, D), Decision.BLOCKED, "d is available with db.r6g.large"),
+        (cluster(W, ready, status="failing-over"), Decision.BLOCKED, "cluster shop is failing-over"),
+        (cluster(W, A), Decision.BLOCKED, "d does not exist any more"),
     ]
 
-    def check(row: tuple[Cluster, FailoverDecision, str]) -> None:
-        found = decide_failover(row[0], "d", CLASSES)
-        assert (found.decision, row[2] in found.reason) == (row[1], True)
+    def check(row: tuple[Cluster, Decision, str]) -> None:
+        found, decision, text = row
+        decided, reason = decide_failover(found, "d", CLASSES)
+        assert (decided, text in reason) == (decision, True)
 
     every_row(rows, check)
-    assert "the dedicated reader" in decide_failover(cluster(), "", CLASSES).reason
+    assert "the dedicated reader" in decide_failover(cluster(), "", CLASSES)[1]
 
 
 def test_after_a_refresh_a_deleted_instance_is_replaced_by_the_dedicated_reader() -> None:
@@ -172,8 +171,9 @@ def test_a_run_begins_when_an_aurora_cluster_with_a_dedicated_reader_is_availabl
     ]
 
     def check(row: tuple[Cluster, ClusterState, str]) -> None:
-        found = decide_start(row[0])
-        assert (found.state, row[2] in found.reason) == (row[1], True)
+        found, state, text = row
+        decided, reason = decide_start(found)
+        assert (decided, text in reason) == (state, True)
 
     every_row(rows, check)
 

@@ -19,7 +19,7 @@ from holdfast.aurora.machine import (
     TASK_ATTEMPTS,
     TIMEOUT_SECONDS,
 )
-from holdfast.aurora.rules import Check, CheckOutcome, Failover, FailoverDecision, Modification, ModifyDecision
+from holdfast.aurora.rules import CheckOutcome, Decision
 from holdfast.simulate.aurora import (
     ALWAYS,
     DEDICATED,
@@ -157,9 +157,9 @@ def test_random_clusters_and_faults_break_no_rule(first: int) -> None:
 
 def test_functions_that_do_not_look_before_they_act_break_the_rules(monkeypatch: pytest.MonkeyPatch) -> None:
     planted = {
-        "decide_modification": Modification(ModifyDecision.MODIFY, ""),
-        "decide_failover": Failover(FailoverDecision.FAIL_OVER, ""),
-        "check_instance": Check(CheckOutcome.READY, ""),
+        "decide_modification": (Decision.ACT, ""),
+        "decide_failover": (Decision.ACT, ""),
+        "check_instance": (CheckOutcome.READY, ""),
         "find_problems": [],
     }
     for name, result in planted.items():
