@@ -317,14 +317,17 @@ class Operation:
 
         A change that RDS has begun goes on. Raise NotFound if there is no run and no lock.
         """
-        client = self._session.client("stepfunctions")
         stopped = [each.arn for each in self.find_runs(cluster_id, running=True)]
         for arn in stopped:
-            client.stop_execution(executionArn=arn, error="Stopped", cause="Stopped by an operator")
+            self._stop_execution(arn)
         holder = self.find_lock_holder(cluster_id)
         if not stopped and not holder:
             raise NotFound(f"no run of {cluster_id} is in progress")
-        if holder in stopped or (holder and not self.read_run(holder).is_running):
+        # A run that has just begun, or was started under another name, is not in the list, but has the lock.
+        if holder and holder not in stopped and self.read_run(holder).is_running:
+            self._stop_execution(holder)
+            stopped.append(holder)
+        if holder:
             dynamodb = self._session.client("dynamodb")
             with suppress(dynamodb.exceptions.ConditionalCheckFailedException):  # another run has begun meanwhile
                 dynamodb.delete_item(
@@ -334,6 +337,10 @@ class Operation:
                     ExpressionAttributeValues={":holder": {"S": holder}},
                 )
         return stopped
+
+    def _stop_execution(self, arn: str) -> None:
+        client = self._session.client("stepfunctions")
+        client.stop_execution(executionArn=arn, error="Stopped", cause="Stopped by an operator")
 
 
 @contextmanager

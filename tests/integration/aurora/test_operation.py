@@ -133,7 +133,9 @@ def lock(deployed: Deployed, holder: str, expires_at: float) -> None:
     )
 
 
-def test_stop_frees_the_lock_of_a_run_that_has_ended_but_not_one_that_goes_on(deploy: Deploy, moto_url: str) -> None:
+def test_stop_ends_the_run_that_has_the_lock_whatever_its_name_and_frees_the_lock_of_one_that_has_ended(
+    deploy: Deploy, moto_url: str
+) -> None:
     deployed = deploy(moto_url)
     deployed.create_cluster("reader-dedicated")
     deployed.create_stack(WAITING)
@@ -142,11 +144,12 @@ def test_stop_frees_the_lock_of_a_run_that_has_ended_but_not_one_that_goes_on(de
     assert len(operation.stop(deployed.cluster)) == 1
 
     client = deployed.session.client("stepfunctions")
-    other = client.start_execution(stateMachineArn=machine, name="somebody-elses_20260101T0000Z", input="{}")
+    other = client.start_execution(stateMachineArn=machine, name="started-in-the-console", input="{}")
     lock(deployed, other["executionArn"], time.time() + 60)
-    assert operation.stop(deployed.cluster) == []
-    assert operation.find_lock_holder(deployed.cluster) == other["executionArn"]
-    client.stop_execution(executionArn=other["executionArn"])
+    assert operation.stop(deployed.cluster) == [other["executionArn"]]
+    assert client.describe_execution(executionArn=other["executionArn"])["status"] == "ABORTED"
+    assert operation.find_lock_holder(deployed.cluster) == ""
+    lock(deployed, other["executionArn"], time.time() + 60)
     assert operation.stop(deployed.cluster) == []
     assert operation.find_lock_holder(deployed.cluster) == ""
 
