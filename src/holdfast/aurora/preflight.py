@@ -56,6 +56,8 @@ class Request:
     classes: tuple[str, ...]
     """The target class, then the fallback classes."""
     starts_at: float
+    is_daily: bool = False
+    """Whether it starts again every day at that time."""
     modification_seconds: float = MODIFICATION_SECONDS
     """The expected time of one modification."""
     max_connections: int | None = None
@@ -191,8 +193,11 @@ def _check_window(facts: Facts) -> Judgement:
         each.get("PreferredMaintenanceWindow", ""): each.get("DBInstanceIdentifier") or each.get("DBClusterIdentifier")
         for each in (facts.described, *facts.instances)
     }
+    starts = [request.starts_at + day * 86_400 for day in range(7 if request.is_daily else 1)]
     open_windows = [
-        f"{window} of {owner}" for window, owner in windows.items() if is_in_window(window, request.starts_at, seconds)
+        f"{window} of {owner}"
+        for window, owner in windows.items()
+        if any(is_in_window(window, start, seconds) for start in starts)
     ]
     if not open_windows:
         return Result.OK, "the run does not overlap a maintenance window"

@@ -54,6 +54,7 @@ def test_a_usual_cluster_passes_all_checks() -> None:
 MEMBER = {"DBClusterArn": "arn:shop", "IsWriter": True}
 OTHER = {"DBClusterArn": "arn:other", "IsWriter": True}
 WINDOW = described(PreferredMaintenanceWindow="mon:00:30-mon:01:00")
+THURSDAY = described(PreferredMaintenanceWindow="thu:00:30-thu:01:00")
 ENDPOINT = {"EndpointType": "CUSTOM", "DBClusterEndpointIdentifier": "reports", "StaticMembers": [READER.id]}
 REFUSED, WARNING, OK = Result.REFUSED, Result.WARNING, Result.OK
 SERVERLESS = change(build_cluster(), SCALED.id, instance_class="db.serverless")
@@ -85,6 +86,8 @@ ROWS: list[tuple[str, Facts, Result, str]] = [
         "shop-reader-dedicated (EngineVersion)",
     ),
     ("maintenance window", build_facts(**WINDOW), WARNING, "choose another time"),
+    ("maintenance window", build_facts(**THURSDAY), OK, "does not overlap"),
+    ("maintenance window", build_facts(**THURSDAY, request={"is_daily": True}), WARNING, "thu:00:30-thu:01:00 of"),
     ("maintenance window", build_facts(**WINDOW, maintenance=["os-upgrade"]), REFUSED, "maintenance is pending"),
     ("pending maintenance", build_facts(maintenance=["system-update of db:a"]), WARNING, "system-update of db:a"),
     ("connections", build_facts(connections={}), WARNING, "no DatabaseConnections"),

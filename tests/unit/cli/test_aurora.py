@@ -90,6 +90,12 @@ def test_a_cluster_has_several_schedules_with_the_scheduler(run: Run, deploy: De
     assert "custom endpoints: not checked" in down.err
     up = run("aurora", "schedule", *common, "--class", OLD, "--at", "07:00", "--force", "--json").result
     assert (up["target"], up["time"], up["timezone"]) == (OLD, "07:00", "Asia/Tokyo")
+    day = (datetime.now(UTC) + timedelta(days=3)).strftime("%a").lower()
+    deployed.session.client("rds").modify_db_cluster(
+        DBClusterIdentifier=deployed.cluster, PreferredMaintenanceWindow=f"{day}:10:30-{day}:11:00"
+    )
+    daily = run("aurora", "schedule", *common, "--class", NEW, "--at", "19:15")  # 10:15 UTC, on that day, too
+    assert f"would overlap the maintenance window {day}:10:30-{day}:11:00" in daily.err
     shown = run("aurora", "clusters", "--prefix", deployed.prefix).out
     assert "db.r6g.large at 07:00 Asia/Tokyo" in shown
     ended = run("aurora", "unschedule", *common)

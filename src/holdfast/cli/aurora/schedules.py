@@ -100,7 +100,7 @@ def schedule(
         from holdfast.aurora.operation import find_zone
 
         starts_at = find_next_time(wanted, SystemClock().wall(), find_zone(timezone or DEFAULT_TIMEZONE))
-        request = Request(cluster_id=cluster, classes=classes, starts_at=starts_at)
+        request = Request(cluster_id=cluster, classes=classes, starts_at=starts_at, is_daily=not wanted.is_once)
         findings = [each for each in check_run(operation.read_facts(request)) if each.name not in MOMENTARY]
         require_no_findings(findings, force=True)
         created = operation.schedule(cluster, request.classes, at, timezone, force=force)
