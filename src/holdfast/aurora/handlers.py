@@ -52,6 +52,11 @@ Handler: TypeAlias = Callable[[Event, Any], Result]
 
 logger = logging.getLogger("holdfast.aurora")
 
+READS = AwsOptions(max_attempts=3, connect_timeout=2.0, read_timeout=5.0)
+"""A service that does not answer is noticed within 24 seconds, before check-instance-status times out after 30, so that
+the run can wait for it."""
+CHANGES = AwsOptions(max_attempts=1, read_timeout=20.0)
+"""Modify and failover are sent once."""
 READS_OF_CLUSTER = 3
 """Attempts to read cluster and instances without a change between the two reads."""
 CAPACITY_ERRORS = frozenset({"InsufficientDBInstanceCapacity", "InsufficientDBInstanceCapacityFault"})
@@ -396,6 +401,4 @@ def _log_calls(name: Function, method: Callable[[Event], Result]) -> Handler:
 
 def create_functions() -> Functions:
     """Return the functions as they run in Lambda."""
-    reads = AwsSession(AwsOptions(max_attempts=5, connect_timeout=2.0, read_timeout=5.0))
-    changes = AwsSession(AwsOptions(max_attempts=1, read_timeout=20.0))
-    return Functions(reads, changes, SystemClock(), os.environ)
+    return Functions(AwsSession(READS), AwsSession(CHANGES), SystemClock(), os.environ)

@@ -164,10 +164,10 @@ def _build_start(use: "_Builder") -> States:
             },
             "ResultPath": None,
             "TimeoutSeconds": 60,
-            "Retry": [_retry_transient("DynamoDB.AmazonDynamoDBException", "States.Timeout")],
+            "Retry": [{"ErrorEquals": [_CONFLICT], "MaxAttempts": 0}, _retry("States.ALL")],
             "Catch": [
                 {
-                    "ErrorEquals": ["DynamoDB.ConditionalCheckFailedException"],
+                    "ErrorEquals": [_CONFLICT],
                     "ResultPath": "$.error",
                     "Next": "SendSkippedNotification",
                 },
@@ -412,7 +412,7 @@ class _Builder:
             "ResultPath": result,
             # The function's own timeout comes first, so that its log says where the time went.
             "TimeoutSeconds": TIMEOUTS[function] + 30,
-            "Retry": [_retry_transient(*_LAMBDA_ERRORS)],
+            "Retry": [_retry(*_LAMBDA_ERRORS)],
         }
         if on_error is not None:
             state["Catch"] = [_catch(on_error)]
@@ -437,7 +437,7 @@ class _Builder:
             },
             "ResultPath": None,
             "TimeoutSeconds": 60,
-            "Retry": [_retry_transient("DynamoDB.AmazonDynamoDBException", "States.Timeout")],
+            "Retry": [{"ErrorEquals": [_CONFLICT], "MaxAttempts": 0}, _retry("States.ALL")],
             "Catch": [_catch(following, "$.lockError")],
             "Next": following,
         }
@@ -457,7 +457,10 @@ RESULTS: Mapping[Function, tuple[str, ...]] = {
 _LAMBDA_ERRORS = (
     *("Lambda.ClientExecutionTimeoutException", "Lambda.ServiceException", "Lambda.AWSLambdaException"),
     *("Lambda.SdkClientException", "Lambda.TooManyRequestsException"),
+    # The function has timed out, or died. It may have done its work: it looks first, so it can be called again.
+    *("Lambda.Unknown", "Sandbox.Timedout", "States.Timeout"),
 )
+_CONFLICT = "DynamoDB.ConditionalCheckFailedException"
 _COUNTERS = ("clusterStart", "dedicatedReader", "failover", "oldWriter")
 
 
@@ -513,5 +516,5 @@ def _catch(following: str, result: str = "$.error") -> State:
     return {"ErrorEquals": ["States.ALL"], "ResultPath": result, "Next": following}
 
 
-def _retry_transient(*errors: str) -> State:
+def _retry(*errors: str) -> State:
     return {"ErrorEquals": list(errors), "IntervalSeconds": 2, "MaxAttempts": TASK_ATTEMPTS, "BackoffRate": 2.0}

@@ -9,8 +9,15 @@ import pytest
 from botocore.exceptions import ClientError, ReadTimeoutError
 
 from holdfast import EngineError, InvalidValue, NotFound
-from holdfast.aurora.handlers import FailoverNotReady, Functions, InsufficientCapacity, PendingChanges
-from holdfast.aurora.machine import Function
+from holdfast.aurora.handlers import (
+    CHANGES,
+    READS,
+    FailoverNotReady,
+    Functions,
+    InsufficientCapacity,
+    PendingChanges,
+)
+from holdfast.aurora.machine import TIMEOUTS, Function
 from holdfast.engines.aws import AwsSession
 from holdfast.simulate.aws.emulator import ACCOUNT, Emulator
 from holdfast.simulate.aws.lifecycle import RdsTimes
@@ -186,6 +193,15 @@ def test_no_lock_is_looked_for_without_a_cluster(account: Account) -> None:
     account.session.client("dynamodb").meta.events.register("before-call.dynamodb", lambda **event: sent.append(event))
     account.tell(input="{}")
     assert (sent, len(account.aws.published)) == ([], 1)
+
+
+def test_a_service_that_does_not_answer_is_noticed_before_the_function_times_out() -> None:
+    pauses = sum(2**number for number in range(READS.max_attempts - 1))
+    slowest = READS.max_attempts * (READS.connect_timeout + READS.read_timeout) + pauses
+    assert slowest < min(TIMEOUTS.values())
+    change = CHANGES.connect_timeout + CHANGES.read_timeout
+    assert CHANGES.max_attempts == 1
+    assert slowest + change < min(TIMEOUTS[Function.MODIFY_INSTANCE], TIMEOUTS[Function.FAILOVER_CLUSTER])
 
 
 class Context:

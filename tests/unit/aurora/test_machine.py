@@ -12,6 +12,7 @@ ACTS = ("ScaleDedicatedReader", "FailoverToDedicatedReader", "ScaleOldWriter", "
 DEFINITION = build_machine(Resources(functions={each: f"arn:{each}" for each in Function}, lock_table="locks"))
 MAP = DEFINITION["States"]["ProcessAutoScalingReaders"]
 INNER = MAP["ItemProcessor"]
+TIMED_OUT = {"Lambda.Unknown", "Sandbox.Timedout", "States.Timeout"}
 SEND = "arn:send-notification"
 STATES: dict[str, dict[str, Any]] = {**DEFINITION["States"], **INNER["States"]}
 
@@ -135,7 +136,9 @@ def test_every_task_has_a_timeout_above_that_of_its_function_a_retry_and_a_catch
         function = state["Parameters"].get("FunctionName", "").removeprefix("arn:")
         assert state["Resource"].startswith("arn:aws:states:::")
         assert state["TimeoutSeconds"] == (TIMEOUTS[Function(function)] + 30 if function else 60)
-        assert state["Retry"][0]["MaxAttempts"] == 3
+        assert state["Retry"][-1]["MaxAttempts"] == 3
+        if function:
+            assert set(state["Retry"][0]["ErrorEquals"]) >= {"Lambda.TooManyRequestsException", *TIMED_OUT}
         is_caught_by_map = name in INNER["States"] and name != "AutoScalingReaderStatusError"
         assert ("Catch" in state) is not is_caught_by_map
         if function:
