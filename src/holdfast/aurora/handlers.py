@@ -37,6 +37,7 @@ from holdfast.aurora.rules import (
     find_problems,
 )
 from holdfast.aurora.schedule import (
+    DELIVERY,
     build_execution_name,
     build_rule_expression,
     check_class,
@@ -122,7 +123,7 @@ class Functions:
                     "Id": "schedule-scaling",
                     "Arn": self._environment["SCHEDULE_SCALING_ARN"],
                     "InputTransformer": {"InputPathsMap": {"time": "$.time"}, "InputTemplate": template},
-                    "RetryPolicy": {"MaximumEventAgeInSeconds": 900, "MaximumRetryAttempts": 10},
+                    "RetryPolicy": DELIVERY,
                     **({"DeadLetterConfig": {"Arn": dead_letters}} if dead_letters else {}),
                 }
             ],
@@ -149,7 +150,7 @@ class Functions:
                 stateMachineArn=self._environment["STATE_MACHINE_ARN"], name=name, input=json.dumps(run)
             )
         except ClientError as error:
-            if _get_code(error) != "ExecutionAlreadyExists":
+            if get_error_code(error) != "ExecutionAlreadyExists":
                 raise
             is_new = False
         self._disable_one_off(scheduled)
@@ -271,9 +272,9 @@ class Functions:
                     DBInstanceIdentifier=instance_id, DBInstanceClass=instance_class, ApplyImmediately=True
                 )
             except ClientError as error:
-                if _get_code(error) in CAPACITY_ERRORS:
+                if get_error_code(error) in CAPACITY_ERRORS:
                     continue
-                if _get_code(error) in NOT_NOW_ERRORS:
+                if get_error_code(error) in NOT_NOW_ERRORS:
                     return str(error)
                 raise
             except (EngineUnavailable, OutcomeUnknown) as error:
@@ -305,7 +306,7 @@ class Functions:
                 ExpressionAttributeValues={":own": {"S": execution}},
             )
         except ClientError as error:
-            if _get_code(error) != "ConditionalCheckFailedException":
+            if get_error_code(error) != "ConditionalCheckFailedException":
                 raise
 
 
@@ -318,7 +319,7 @@ def describe_cluster(session: AwsSession, cluster_id: str) -> tuple[Mapping[str,
         try:
             described = rds.describe_db_clusters(DBClusterIdentifier=cluster_id)["DBClusters"][0]
         except ClientError as error:
-            if _get_code(error) in {"DBClusterNotFound", "DBClusterNotFoundFault"}:
+            if get_error_code(error) in {"DBClusterNotFound", "DBClusterNotFoundFault"}:
                 raise NotFound(f"there is no cluster {cluster_id} in this region") from error
             raise
         filters = [{"Name": "db-cluster-id", "Values": [cluster_id]}]
@@ -362,7 +363,8 @@ def _find_known_classes(event: Event) -> Sequence[str]:
     return known.get("classes", ()) if isinstance(known, Mapping) else ()
 
 
-def _get_code(error: ClientError) -> str:
+def get_error_code(error: ClientError) -> str:
+    """Return the code of a refusal by AWS."""
     return str(error.response.get("Error", {}).get("Code", ""))
 
 
@@ -390,7 +392,7 @@ def _log_calls(name: Function, method: Callable[[Event], Result]) -> Handler:
         try:
             result = method(event)
         except Exception as error:
-            code = _get_code(error) if isinstance(error, ClientError) else type(error).__name__
+            code = get_error_code(error) if isinstance(error, ClientError) else type(error).__name__
             log(logging.ERROR, str(error), errorCode=code, traceback=traceback.format_exc())
             raise
         log(logging.INFO, "ended", result=result)

@@ -20,11 +20,12 @@ from holdfast._clock import Clock
 from holdfast._errors import Conflict, EngineError, InvalidValue, NotFound
 from holdfast.aurora.cluster import AUTOSCALING_PATTERN, Cluster, parse_cluster
 from holdfast.aurora.facts import FactReader
-from holdfast.aurora.handlers import describe_cluster, describe_roles
+from holdfast.aurora.handlers import describe_cluster, describe_roles, get_error_code
 from holdfast.aurora.preflight import Facts, Request
 from holdfast.aurora.progress import Progress, read_progress
 from holdfast.aurora.schedule import (
     DEFAULT_TIMEZONE,
+    DELIVERY,
     JST,
     build_execution_name,
     build_rule_expression,
@@ -215,8 +216,7 @@ class Operation:
                 "Arn": self._outputs["ScheduleScalingArn"],
                 "RoleArn": self._outputs["SchedulerRoleArn"],
                 "Input": json.dumps({**run, "scheduledTime": "<aws.scheduler.scheduled-time>"}),
-                # Hours late is worse than never.
-                "RetryPolicy": {"MaximumEventAgeInSeconds": 900, "MaximumRetryAttempts": 10},
+                "RetryPolicy": DELIVERY,
                 "DeadLetterConfig": {"Arn": self._outputs["DeadLettersArn"]},
             },
         }
@@ -224,7 +224,7 @@ class Operation:
         try:
             scheduler.create_schedule(**arguments)
         except ClientError as error:
-            if _get_code(error) != "ConflictException":
+            if get_error_code(error) != "ConflictException":
                 raise
             scheduler.update_schedule(**arguments)
         return _build_schedule(run, at, timezone, name, is_rule=False, is_enabled=True)
@@ -265,7 +265,7 @@ class Operation:
                 stateMachineArn=self._outputs["StateMachineArn"], name=name, input=json.dumps(run)
             )
         except ClientError as error:
-            if _get_code(error) != "ExecutionAlreadyExists":
+            if get_error_code(error) != "ExecutionAlreadyExists":
                 raise
             raise Conflict(f"the run {name} was started within this minute: look at its status") from error
         return Run(
@@ -373,7 +373,3 @@ def _build_schedule(
         is_rule=is_rule,
         is_enabled=is_enabled,
     )
-
-
-def _get_code(error: ClientError) -> str:
-    return str(error.response.get("Error", {}).get("Code", ""))

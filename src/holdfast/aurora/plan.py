@@ -6,7 +6,6 @@ takes the same time and nothing fails.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from datetime import timedelta
 from typing import Any
 
 from holdfast._errors import InvalidValue
@@ -169,5 +168,6 @@ def compute_saving(prices: Prices, instances: int) -> Saving:
 
 
 def format_duration(seconds: float) -> str:
-    """Return a duration as h:mm:ss."""
-    return str(timedelta(seconds=round(seconds)))
+    """Return a duration as h:mm:ss, however many hours there are."""
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"

@@ -10,6 +10,10 @@ JST = timezone(timedelta(hours=9), "JST")
 """The time zone of `scheduleTime` without another one. Japan has no daylight-saving time."""
 DEFAULT_TIMEZONE = "Asia/Tokyo"
 """The name of that time zone for EventBridge Scheduler."""
+MAX_EVENT_AGE = 900
+"""Seconds. A run that starts later than that is worse than none: the night may be over."""
+DELIVERY = {"MaximumEventAgeInSeconds": MAX_EVENT_AGE, "MaximumRetryAttempts": 10}
+"""How long EventBridge tries to deliver the event of a schedule."""
 _DAILY = re.compile(r"(\d{2}):(\d{2})")
 _ONCE = re.compile(r"(\d{4})-(\d{2})-(\d{2}) (\d{2}):(\d{2})")
 _CLUSTER_ID = re.compile(r"[a-z](?!.*--)[a-z0-9-]{0,61}[a-z0-9]|[a-z]", re.ASCII)

@@ -34,12 +34,11 @@ from holdfast.aurora.roles import (
     build_scaling_role,
     build_scheduler_role,
 )
+from holdfast.aurora.schedule import DELIVERY, MAX_EVENT_AGE
 
 RUNTIME = "python3.13"
 MEMORY = 256
 """Megabytes. boto3 takes about 100; more memory also means more CPU, and so a faster cold start."""
-MAX_EVENT_AGE = 900
-"""Seconds. A run that starts later is worse than none: the night may be over."""
 MAX_NOTIFICATION_AGE = 21_600
 """Seconds, the most that Lambda offers. A late notification is better than none."""
 LOG_RETENTION = 90
@@ -332,7 +331,7 @@ class _Builder:
         target = {
             "Id": function,  # update-schedule replaces the target with this id
             "Arn": refer(alias),
-            "RetryPolicy": {"MaximumEventAgeInSeconds": max_age, "MaximumRetryAttempts": 10},
+            "RetryPolicy": {**DELIVERY, "MaximumEventAgeInSeconds": max_age},
             "DeadLetterConfig": {"Arn": dead_letters},
         }
         self._add(logical_id, "AWS::Events::Rule", Name=name, Targets=[target], **properties)

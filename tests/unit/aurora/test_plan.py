@@ -78,4 +78,4 @@ def test_prices_are_checked(old: float, hours: float) -> None:
 
 
 def test_durations_are_readable() -> None:
-    assert format_duration(3900.4) == "1:05:00"
+    assert [format_duration(seconds) for seconds in (3900.4, 59, 74 * 3600)] == ["1:05:00", "0:00:59", "74:00:00"]

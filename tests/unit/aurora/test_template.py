@@ -11,7 +11,8 @@ import pytest
 from holdfast import InvalidValue
 from holdfast.aurora.machine import TIMEOUTS, Function
 from holdfast.aurora.names import Names
-from holdfast.aurora.template import MAX_EVENT_AGE, Network, Scheduler, TemplateOptions, build_template
+from holdfast.aurora.schedule import MAX_EVENT_AGE
+from holdfast.aurora.template import Network, Scheduler, TemplateOptions, build_template
 from tests.table import every_row
 
 EXISTING = {"subnets": ("subnet-0123abcd",), "security_groups": ("sg-0123abcd",)}

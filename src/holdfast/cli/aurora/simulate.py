@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from cyclopts import Parameter
 
+from holdfast.aurora.plan import format_duration
 from holdfast.cli.output import NO_PICTURE, Json, PictureOptions, print_json, print_table
 
 if TYPE_CHECKING:
@@ -58,15 +59,15 @@ def simulate(
     print_table(
         ("from", "to", "instance", "class", "role", "status"),
         [
-            (_format(span.begin), _format(span.end), name, span.instance_class, span.role, span.status)
+            (format_duration(span.begin), format_duration(span.end), name, span.instance_class, span.role, span.status)
             for name, spans in result.build_timelines().items()
             for span in spans
         ],
     )
-    print(f"\n{result.status} after {_format(result.seconds)} (hours:minutes:seconds)")
+    print(f"\n{result.status} after {format_duration(result.seconds)} (hours:minutes:seconds)")
     print(f"path: {len(result.path)} states, the last one is {result.path[-1].name}")
     for notification in result.notifications:
-        print(f"notification at {_format(notification.at)}: {notification.subject}")
+        print(f"notification at {format_duration(notification.at)}: {notification.subject}")
     print(f"rules: {'; '.join(violations) or 'kept'}")
 
 
@@ -81,8 +82,3 @@ def _describe(result: "SimulatedRun", violations: list[str]) -> dict[str, Any]:
         "history_events": result.event_count,
         "violations": violations,
     }
-
-
-def _format(seconds: float) -> str:
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
