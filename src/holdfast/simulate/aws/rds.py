@@ -266,7 +266,8 @@ class Rds:
     def _set_status(self, status: str) -> None:
         self.cluster.status = status
         for each in self.members:
-            each.status = status
+            if each.status != "deleting":
+                each.status = status
 
     def _create(self, name: str, instance_class: str, tier: int, *, is_autoscaling: bool = False) -> Instance:
         tags = [{"Key": AUTOSCALING_TAG, "Value": f"cluster:{self.cluster.db_cluster_identifier}"}]

@@ -181,6 +181,15 @@ def test_a_stopped_cluster_starts_slowly_and_refuses_changes_meanwhile(account: 
     assert account.at(1500)["d"] == (OLD, "available", False)
 
 
+def test_an_instance_that_is_being_deleted_goes_although_the_cluster_starts(account: Account) -> None:
+    account.rds.start_cluster()
+    account.rds.delete("a")
+    assert account.at(10)["a"][1] == "deleting"
+    account.rds.start_cluster()
+    assert account.at(20)["a"][1] == "deleting"
+    assert "a" not in account.at(400)
+
+
 def test_calls_are_throttled_and_refused_and_capacity_is_missing_as_planned(account: Account) -> None:
     account.rds.withhold_capacity(NEW, 1)
     account.refused("InsufficientDBInstanceCapacity", account.modify, "d")
