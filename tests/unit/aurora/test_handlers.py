@@ -163,6 +163,20 @@ def test_a_change_whose_reply_is_lost_is_not_sent_again(account: Account) -> Non
     assert account.calls == [("d", NEW)]
 
 
+def test_a_cluster_that_changes_between_two_reads_is_read_again(account: Account) -> None:
+    reads: list[int] = []
+
+    def lack_a_member(parsed: dict[str, Any], **_event: Any) -> None:
+        members = parsed["DBClusters"][0]["DBClusterMembers"]
+        reads.append(len(members))
+        if len(reads) == 1:
+            del members[:2]  # writer and dedicated reader, which only the list of instances has
+
+    account.session.client("rds").meta.events.register("after-call.rds.DescribeDBClusters", lack_a_member)
+    found = account.functions.get_cluster_instances({"step": "Start", "input": RUN})
+    assert (found["state"], found["cluster"]["writerInstanceId"], reads) == ("ready", "w", [3, 3])
+
+
 def test_a_failover_to_an_instance_that_is_not_ready_is_an_error_which_the_machine_catches(account: Account) -> None:
     with pytest.raises(FailoverNotReady, match=r"d is available with db\.r6g\.large"):
         account.functions.failover_cluster({**RUN, "instanceId": "d"})
