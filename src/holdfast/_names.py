@@ -3,7 +3,7 @@
 import re
 
 from holdfast._errors import InvalidValue
-from holdfast._types import Zone
+from holdfast._types import Operation, Zone
 
 MAX_ZONE_CHARACTERS = 64
 MAX_WORKLOAD_CHARACTERS = 128
@@ -14,9 +14,10 @@ CONTROL_CHARACTERS = r"\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\
 """For a character class: refused in text that people write, because a terminal would execute them, or show the text in
 another order (https://www.unicode.org/reports/tr9/#Directional_Formatting_Characters) or on several lines."""
 _ZONE = re.compile(ZONE_PATTERN)
-_ZONE_NAME = re.compile(r"[a-z]{2,3}(-[a-z]+)+-\d[a-z]")
+# us-east-1a, of a Local Zone us-west-2-lax-1a, of a Wavelength Zone us-east-1-wl1-bos-wlz-1
+_ZONE_NAME = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d+([a-z]|-[a-z]{3}-\d+[a-z]|-wl\d+-[a-z]{3}-wlz-\d+)")
 # https://docs.aws.amazon.com/global-infrastructure/latest/regions/az-ids.html
-_AWS_ZONE = re.compile(r"([a-z]+\d+)(-[a-z0-9]+)*-az\d+")
+_AWS_ZONE = re.compile(r"([a-z]+\d+)(-[a-z0-9]+)*-(az|wlz)\d+")
 _WORKLOAD = re.compile(WORKLOAD_PATTERN)
 
 
@@ -39,6 +40,14 @@ def check_workload_name(text: str) -> str:
     if not _WORKLOAD.fullmatch(text):
         raise InvalidValue(f"workload {text[:150]!r}: expected 1 to 128 letters, digits and any of . _ -")
     return text
+
+
+def parse_operation(text: str) -> Operation:
+    """Return the operation `service/name`. Raise InvalidValue for another text."""
+    service, _, name = text.partition("/")
+    if not service or not name:
+        raise InvalidValue(f"operation {text[:80]!r}: expected service/name, such as Home/Index")
+    return Operation(service, name)
 
 
 def check_queue_name(text: str, kind: str = "queue") -> str:

@@ -41,6 +41,8 @@ def test_exactly_the_controls_of_terminals_lines_and_directions_are_control_char
     ("text", "complaint"),
     [
         ("us-east-1a", "us-east-1a is the name of a zone"),
+        ("us-west-2-lax-1a", "us-west-2-lax-1a is the name of a zone"),
+        ("us-east-1-wl1-bos-wlz-1", "us-east-1-wl1-bos-wlz-1 is the name of a zone"),
         ("USE1-AZ1", "zone USE1-AZ1: AZ-IDs have small letters only; expected use1-az1"),
         ("", "zone '': expected an AZ-ID such as use1-az1"),
     ],

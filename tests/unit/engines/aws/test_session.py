@@ -98,7 +98,7 @@ def test_a_list_that_pages_do_not_have_is_refused_with_those_they_have(session: 
 
 
 def test_without_boto3_the_message_says_what_to_install() -> None:
-    script = "import sys; sys.modules['boto3'] = None; import holdfast.engines.aws"
+    script = "import sys; sys.modules['boto3'] = None; from holdfast.engines.aws import AwsSession"
     outcome = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
     assert "MissingExtra: the AWS engine needs the extra 'aws'" in outcome.stderr
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from holdfast import Zone
 from holdfast.status.export import (
+    AddressOptions,
     BucketOptions,
     EndpointCheck,
     ExistingHealthCheck,
@@ -13,6 +14,7 @@ from holdfast.status.export import (
     RecordOptions,
     RoutingControlCheck,
     StatusBucket,
+    build_address_template,
     build_bucket_template,
     build_gateway_template,
     build_record_template,
@@ -63,6 +65,8 @@ TEMPLATES = {
         CHECKS["status"], hosted_zone_id=None, balancer=None, balancer_zone_id=None, record="*.example.com"
     ),
     **{f"gateway with {name}": build_gateway_template(options) for name, options in GATEWAYS.items()},
+    "address endpoint": build_address_template(AddressOptions()),
+    "address endpoint in a VPC with one": build_address_template(AddressOptions(vpc_endpoint="vpce-0123456789abcdef0")),
     "bucket": build_bucket_template(BucketOptions()),
     "bucket with a name": build_bucket_template(BucketOptions(name="zones")),
 }

@@ -39,6 +39,7 @@ RECORD = ("Records", "Properties", "RecordSets", 0)
         (broken("records with status", *RECORD, "HealthCheckId", value={"Ref": "X"}), "X"),
         (broken("gateway with a table", "StatusTable", "Properties", "KeySchema", value=None), "KeySchema"),
         (broken("gateway with a table", "Stage", "Properties", "RestApiId", value=None), "RestApiId"),
+        (broken("address endpoint", "VpcEndpoint", "Properties", "Subnets", value=[]), "Subnets"),
         (broken("bucket", "StatusBucket", "Properties", "Encryption", value=True), "Encryption"),
     ],
 )
