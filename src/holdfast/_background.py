@@ -22,13 +22,21 @@ def constant_backoff(seconds: float) -> Backoff:
     return Backoff(base=seconds, cap=seconds, jitter=Jitter.NONE)
 
 
+class RetryLater(Exception):
+    """An error of a step after which it is called again in `seconds`, instead of after the backoff."""
+
+    def __init__(self, reason: str, seconds: float) -> None:
+        super().__init__(reason)
+        self.seconds = seconds
+
+
 class BackgroundLoop:
     """A daemon thread that calls `step` until `stop`. Each call returns the seconds to wait before the next call.
 
-    If a step raises, it is called again after a pause given by `backoff`. The loop logs the first failure of a series
-    as "cannot {action}", with a traceback unless the error is an instance of `expected`, and the end of the series. It
-    calls `on_failure` for every failure, with the error and the seconds until the next attempt. A failure after `stop`
-    is not reported, because the objects that the step uses may be closed.
+    If a step raises, it is called again after a pause given by `backoff`, or by the RetryLater that it raised. The loop
+    logs the first failure of a series as "cannot {action}", with a traceback unless the error is an instance of
+    `expected`, and the end of the series. It calls `on_failure` for every failure, with the error and the seconds until
+    the next attempt. A failure after `stop` is not reported, because the objects that the step uses may be closed.
 
     `wake` ends the current wait early. `start` and `stop` may be repeated. In the child of a fork the loop runs
     if `continue_after_fork` is true and it ran in the parent.
@@ -121,6 +129,8 @@ class BackgroundLoop:
                 return 0.0
             self._failures += 1
             self._pause = pause = self._backoff.delay(self._failures, self._pause, self._chance)
+            if isinstance(error, RetryLater):
+                self._pause = pause = error.seconds
             self._report(error)
         else:
             if self._failures:
@@ -146,7 +156,7 @@ class BackgroundLoop:
                 self._pause,
                 type(error).__name__,
                 error,
-                exc_info=None if isinstance(error, self._expected) else error,
+                exc_info=None if isinstance(error, (*self._expected, RetryLater)) else error,
             )
         if self._on_failure is not None:
             try:

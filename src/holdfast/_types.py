@@ -65,6 +65,29 @@ class Side(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RequestDetail:
+    """The details of one request that are written to logs. They are never labels of a metric."""
+
+    status: int
+    """The HTTP status, or the status that describes the result best if the request was not HTTP."""
+    trace: str = ""
+    """Trace id: 32 hexadecimal digits of W3C, or the root of X-Ray, `1-...`. The empty text means unknown, as below."""
+    path: str = ""
+    """Path of the URL, without the query."""
+    host: str = ""
+    """The host that the client asked for."""
+    source_ip: str = ""
+    """The address of the client."""
+    is_cache_refresh: bool = False
+    """Whether the request had to refresh a local cache, and so took longer than others."""
+
+    @property
+    def status_class(self) -> int:
+        """The class that the status counts in, 2 to 5. A status without a class there, such as 101, is a success."""
+        return min(max(self.status // 100, 2), 5)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
     """Counts and latencies of requests to one operation on one instance, measured at the time `at`."""
 
@@ -82,6 +105,8 @@ class Outcome:
     fault_seconds: Sequence[float] = ()
     is_ignored: bool = False
     """Whether detection ignores the request: Holdfast's own traffic, and requests that the middleware refused."""
+    detail: RequestDetail | None = None
+    """Details of the request, if the outcome is of a single request and they are known."""
 
 
 class ZoneState(StrEnum):

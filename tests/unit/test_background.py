@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast._background import BackgroundLoop, constant_backoff
+from holdfast._background import BackgroundLoop, RetryLater, constant_backoff
 from holdfast._backoff import Backoff, Jitter
 from holdfast._errors import EngineUnavailable
 from holdfast._forks import register_after_fork
@@ -57,6 +57,17 @@ def test_a_step_that_fails_is_repeated_after_growing_pauses_and_logged_once(capl
         "can read the store again, after 3 failed attempts",
     ]
     assert caplog.records[0].exc_info is None
+
+
+def test_a_step_that_says_when_to_repeat_it_is_repeated_then(caplog: pytest.LogCaptureFixture) -> None:
+    def step() -> float:
+        raise RetryLater("busy", 30.0)
+
+    loop = loop_of(step)
+    assert [loop.run_step(), loop.run_step()] == [30.0, 30.0]
+    [record] = caplog.records
+    assert record.message == "cannot read the store, trying again in 30.00 s: RetryLater: busy"
+    assert record.exc_info is None
 
 
 def test_an_unexpected_error_is_logged_with_its_traceback(caplog: pytest.LogCaptureFixture) -> None:

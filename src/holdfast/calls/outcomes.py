@@ -1,8 +1,6 @@
 """Outcomes as callers see them: a zone that is partitioned from its callers cannot report that itself. Pure."""
 
-from typing import Any
-
-from holdfast._types import Outcome, Side, Sink
+from holdfast._types import Outcome, RequestDetail, Side, Sink
 from holdfast.calls.classify import FailureKind
 from holdfast.calls.events import AttemptEnded, CallEvent
 
@@ -37,6 +35,8 @@ def build_outcome(event: AttemptEnded, workload: str) -> Outcome | None:
     status = _find_status(event)
     if event.zone is None or event.address is None or status is None:
         return None
+    detail, took = RequestDetail(status=status), (event.seconds,)
+    group = detail.status_class
     return Outcome(
         workload=workload,
         operation=event.operation,
@@ -44,14 +44,14 @@ def build_outcome(event: AttemptEnded, workload: str) -> Outcome | None:
         instance=event.address,
         at=event.at,
         side=Side.CLIENT,
-        **build_counts(status, event.seconds),
+        count_2xx=int(group == 2),
+        count_3xx=int(group == 3),
+        count_4xx=int(group == 4),
+        count_5xx=int(group == 5),
+        success_seconds=took if group < 5 else (),
+        fault_seconds=took if group == 5 else (),
+        detail=detail,
     )
-
-
-def build_counts(status: int, seconds: float) -> dict[str, Any]:
-    """Return the count and latency fields of an Outcome for one request with this HTTP status."""
-    group = min(max(status // 100, 2), 5)
-    return {f"count_{group}xx": 1, "fault_seconds" if group == 5 else "success_seconds": (seconds,)}
 
 
 def _find_status(event: AttemptEnded) -> int | None:

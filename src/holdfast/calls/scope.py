@@ -50,15 +50,21 @@ class IncomingScope(Scope, eq=False):
 
     trace: str | None = None
     """The W3C `traceparent`."""
+    is_cache_refresh: bool = False
+    """Whether the request has to refresh a local cache. Set by the request's own code, for its telemetry."""
+
+
+def find_incoming_scope(scope: Scope | None) -> IncomingScope | None:
+    """Return the bounds of the incoming request around `scope`, or None."""
+    while scope is not None and not isinstance(scope, IncomingScope):
+        scope = scope.enclosing
+    return scope
 
 
 def find_trace(scope: Scope | None) -> str | None:
     """Return the W3C `traceparent` of the incoming request, to be sent with outgoing ones, or None."""
-    while scope is not None:
-        if isinstance(scope, IncomingScope):
-            return scope.trace
-        scope = scope.enclosing
-    return None
+    incoming = find_incoming_scope(scope)
+    return None if incoming is None else incoming.trace
 
 
 REMAINING_HEADER = "holdfast-remaining"
@@ -66,11 +72,14 @@ REMAINING_HEADER = "holdfast-remaining"
 RETRY_OWNER_HEADER = "holdfast-retry-owner"
 """Name of the layer that retries already."""
 TRACEPARENT_HEADER = "traceparent"
+XRAY_HEADER = "x-amzn-trace-id"
+"""Set by load balancers of AWS: https://docs.aws.amazon.com/xray/latest/devguide/xray-concepts.html"""
 TRACEPARENT_PATTERN = re.compile(
     r"(?!ff|00.{54})[0-9a-f]{2}-((?!0{32})[0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[!-~]*)?"
 )
 """https://www.w3.org/TR/trace-context/#traceparent-header: version, trace id, parent id, flags. Version ff and ids of
 zeros are invalid; only versions after 00 may have further fields."""
+_XRAY_ROOT = re.compile(r"(?:^|;)\s*Root=(1-[0-9a-f]{8}-[0-9a-f]{24})(?=;|\s*$)", re.IGNORECASE)
 IDEMPOTENCY_KEY_HEADER = "idempotency-key"
 """https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/"""
 
@@ -100,6 +109,14 @@ def parse_carrier(headers: Mapping[str, str]) -> Carrier:
     if trace is not None and not TRACEPARENT_PATTERN.fullmatch(trace):
         trace = None
     return Carrier(trace=trace, remaining=_seconds(headers.get(REMAINING_HEADER)), retry_owner=owner)
+
+
+def get_trace_id(trace: str | None, xray: str | None = None) -> str:
+    """Return the trace id of a valid W3C `traceparent`, otherwise of an `x-amzn-trace-id` header, otherwise ""."""
+    if trace is not None:
+        return trace[3:35]
+    found = None if xray is None else _XRAY_ROOT.search(xray)
+    return "" if found is None else found[1]
 
 
 def _seconds(text: str | None) -> float | None:

@@ -16,7 +16,7 @@ SMALLEST = 2.0**-20
 """Values at or below this, about a microsecond, are counted as zero."""
 
 
-class Histogram(msgspec.Struct):
+class Histogram(msgspec.Struct, gc=False):
     """Counts of values by size. msgspec can encode it. Not thread-safe."""
 
     buckets: dict[int, int] = {}

@@ -1,9 +1,10 @@
-"""Write lines to standard output, which several worker processes and their handlers share."""
+"""Write lines to standard output and to files, which several worker processes and their handlers share."""
 
 import fcntl
 import logging
 import os
 import threading
+from collections.abc import Sequence
 from contextlib import suppress
 from queue import Full, Queue
 from typing import Self
@@ -17,6 +18,43 @@ CLOSE_SECONDS = 3.0
 """How long closing waits until waiting lines are written."""
 
 
+class LineWriter:
+    """A writer of whole lines, even if other processes with this class write to the same file. Not thread-safe."""
+
+    def __init__(self, file: int, *, has_partial_line: bool = False) -> None:
+        self._file = file
+        self._has_partial_line = has_partial_line
+
+    def write(self, lines: Sequence[bytes]) -> int:
+        """Write lines, adding their line ends. Return how many were written: fewer if the file takes no more.
+
+        Raise OSError if not even one was. If a line was cut short, the next call ends it first.
+        """
+        begin = b"\n" if self._has_partial_line else b""
+        data = memoryview(b"".join((begin, *(line + b"\n" for line in lines))))
+        written, failure = 0, None
+        # Lock out other processes: more than PIPE_BUF, 4096 bytes, is not written atomically.
+        with suppress(OSError):  # not every system locks every kind of file
+            fcntl.lockf(self._file, fcntl.LOCK_EX)
+        try:
+            while written < len(data):
+                written += os.write(self._file, data[written:])
+        except OSError as error:
+            failure = error
+        finally:
+            with suppress(OSError):
+                fcntl.lockf(self._file, fcntl.LOCK_UN)
+        whole, end = 0, len(begin)
+        while whole < len(lines) and end + len(lines[whole]) + 1 <= written:
+            end += len(lines[whole]) + 1
+            whole += 1
+        if written:
+            self._has_partial_line = written > end
+        if failure is not None and not whole:
+            raise failure
+        return whole
+
+
 class StandardOutput:
     """A writer of whole lines, even if other processes with this class write to the same pipe. Thread-safe.
 
@@ -25,11 +63,10 @@ class StandardOutput:
     """
 
     def __init__(self, file: int = STANDARD_OUTPUT) -> None:
-        self._file = file
+        self._writer = LineWriter(file)
         self._lines: Queue[str | None] = Queue(MAX_LINES)
         # A daemon: a reader that has stopped reading must not prevent the process from ending.
         self._thread = threading.Thread(target=self._write_all, name="holdfast-output", daemon=True)
-        self._has_partial_line = False
 
     def write(self, line: str) -> None:
         """Queue a line, without its line end. Raise OSError if the buffer is full; then the line is dropped."""
@@ -51,23 +88,8 @@ class StandardOutput:
         has_failed = False
         while (line := self._lines.get()) is not None:
             try:
-                self._write(line)
+                self._writer.write([line.encode()])
             except OSError as error:
                 if not has_failed:  # log only once: the cause usually lasts
                     logger.warning("cannot write to standard output, lines are lost: %s", error)
                 has_failed = True
-
-    def _write(self, line: str) -> None:
-        begin = "\n" if self._has_partial_line else ""
-        rest = f"{begin}{line}\n".encode()
-        # Lock out other processes: more than PIPE_BUF, 4096 bytes, is not written atomically.
-        with suppress(OSError):  # not every system locks every kind of file
-            fcntl.lockf(self._file, fcntl.LOCK_EX)
-        try:
-            while rest:
-                self._has_partial_line = True  # until all of it is written
-                rest = rest[os.write(self._file, rest) :]
-            self._has_partial_line = False
-        finally:
-            with suppress(OSError):
-                fcntl.lockf(self._file, fcntl.LOCK_UN)

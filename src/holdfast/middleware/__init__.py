@@ -5,7 +5,8 @@ May import calls, telemetry, status and the base, and no web framework. Start re
 """
 
 from holdfast.middleware.asgi import AsgiMiddleware
+from holdfast.middleware.gate import mark_cache_refresh
 from holdfast.middleware.rules import MiddlewareOptions
 from holdfast.middleware.wsgi import WsgiMiddleware
 
-__all__ = ["AsgiMiddleware", "MiddlewareOptions", "WsgiMiddleware"]
+__all__ = ["AsgiMiddleware", "MiddlewareOptions", "WsgiMiddleware", "mark_cache_refresh"]

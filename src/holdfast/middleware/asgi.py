@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast._types import Operation
 from holdfast.calls.context import SCOPE
 from holdfast.middleware.gate import Middleware, ServedRequest
-from holdfast.middleware.rules import CARRIER_HEADERS, Bounds, MiddlewareResponse, name_operation, respond_overrun
+from holdfast.middleware.rules import REQUEST_HEADERS, Bounds, MiddlewareResponse, name_operation, respond_overrun
 
 if TYPE_CHECKING:
     from asyncio import Timeout
@@ -19,7 +19,7 @@ Send = Callable[[Message], Awaitable[None]]
 Application = Callable[[Any, Any, Any], Awaitable[None]]
 """An ASGI application of any framework: each has its own types for the three parameters."""
 
-_HEADERS = {name.encode(): name for name in CARRIER_HEADERS}
+_HEADERS = {name.encode(): name for name in REQUEST_HEADERS}
 _BODY = frozenset({"http.response.body", "http.response.zerocopysend", "http.response.pathsend"})
 
 
@@ -35,20 +35,23 @@ class AsgiMiddleware(Middleware[Application]):
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
         headers = {_HEADERS[name]: value.decode("latin-1") for name, value in scope["headers"] if name in _HEADERS}
-        admitted = self._gate.admit(scope["path"], headers)
+        path: str = scope["path"]
+        admitted = self._gate.admit(path, headers)
         if admitted is None:
             return await self._app(scope, receive, send)
         if isinstance(admitted, MiddlewareResponse):
-            self._gate.report_refusal(scope, scope["path"], admitted)
+            self._gate.report_refusal(scope, path, admitted)
             return await _answer(admitted, scope, send)
+        client = scope.get("client")
+        address = client[0] if client else ""
+        served = ServedRequest(self._gate, scope, admitted, headers=headers, path=path, client=address)
         token = SCOPE.set(admitted)
         try:
-            return await self._serve(scope, receive, send, admitted)
+            return await self._serve(scope, _WatchedChannels(served, receive, send), admitted)
         finally:
             SCOPE.reset(token)
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send, bounds: Bounds) -> None:
-        channels = _WatchedChannels(ServedRequest(self._gate, scope, bounds), receive, send)
+    async def _serve(self, scope: Scope, channels: "_WatchedChannels", bounds: Bounds) -> None:
         try:
             if self._gate.service.cancel_overruns:
                 await self._serve_within(scope, channels, bounds.expires - self._gate.runtime.monotonic())

@@ -6,19 +6,26 @@ from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
 from holdfast._errors import DeadlineExceeded, InvalidValue
-from holdfast._types import Operation, Outcome, Side, Sink, ZoneView
-from holdfast.calls.outcomes import build_counts
-from holdfast.calls.periodic import host_name
+from holdfast._types import Operation, Outcome, RequestDetail, Sink, ZoneView
+from holdfast.calls.context import current_scope
 from holdfast.calls.runtime import PROCESS, Runtime
-from holdfast.calls.scope import parse_carrier
+from holdfast.calls.scope import XRAY_HEADER, find_incoming_scope, get_trace_id, parse_carrier
 from holdfast.middleware import rules
-from holdfast.middleware.rules import UNMATCHED, Bounds, MiddlewareOptions, MiddlewareResponse
+from holdfast.middleware.rules import HOST_HEADER, UNMATCHED, Bounds, MiddlewareOptions, MiddlewareResponse
+from holdfast.telemetry.meter import Meter
 
 log = logging.getLogger("holdfast.middleware")
 
 NameOperation = Callable[[Mapping[str, Any]], Operation]
 """Returns the operation of a request, from its ASGI scope or WSGI environment. Called when the response begins."""
 Application = TypeVar("Application")
+
+
+def mark_cache_refresh() -> None:
+    """Report the current request with `CacheRefresh` true: it refreshes a local cache. Do nothing outside of one."""
+    incoming = find_incoming_scope(current_scope())
+    if incoming is not None:
+        incoming.is_cache_refresh = True
 
 
 class Middleware(ABC, Generic[Application]):
@@ -63,12 +70,14 @@ class Gate:
             raise InvalidValue(f"service {service.workload} has refuse_while_out: expected a view of zones as well")
         self.service = service
         self.runtime = runtime
+        self.meter: Meter | None = None
+        """Reports outcomes; None without a sink."""
+        if sink is not None and service.zone is not None:
+            self.meter = Meter(
+                service.workload, zone=service.zone, sink=sink, instance=service.instance, runtime=runtime
+            )
         self._name = name
-        self._sink = sink
         self._zones = zones
-        self._instance = service.instance or host_name()
-        self.dropped_outcomes = 0
-        """Outcomes for which the sink raised. Not locked, so approximate with several threads."""
 
     def admit(self, path: str, headers: Mapping[str, str]) -> Bounds | MiddlewareResponse | None:
         """Return the bounds of a request, the response that refuses it, or None for a health check to pass on."""
@@ -84,12 +93,13 @@ class Gate:
 
     def report_refusal(self, request: Mapping[str, Any], path: str, answer: MiddlewareResponse) -> None:
         """Report a request that `admit` has refused, unless it is a health check."""
-        if path != self.service.health_path:
-            self.report(self.name(request), status=answer.status, seconds=0.0, is_ignored=True)
+        if self.meter is not None and path != self.service.health_path:
+            detail = RequestDetail(status=answer.status, path=path)
+            self.meter.report(self.name(request), seconds=0.0, detail=detail, is_ignored=True)
 
     def name(self, request: Mapping[str, Any]) -> Operation:
         """Return the operation of a request, UNMATCHED if finding it fails."""
-        if self._sink is None:
+        if self.meter is None:
             return Operation(self.service.workload, UNMATCHED)  # it is not reported
         try:
             return self._name(request)
@@ -97,37 +107,26 @@ class Gate:
             log.exception("%s: could not find the operation of a request; it is unmatched", self.service.workload)
             return Operation(self.service.workload, UNMATCHED)
 
-    def report(self, operation: Operation, *, status: int, seconds: float, is_ignored: bool = False) -> None:
-        """Report a finished request. Log a sink that raises. `is_ignored`: the middleware itself sent the response."""
-        service = self.service
-        if self._sink is None or service.zone is None:
-            return
-        try:
-            self._sink.emit(
-                Outcome(
-                    workload=service.workload,
-                    operation=operation,
-                    zone=service.zone,
-                    instance=self._instance,
-                    at=self.runtime.clock.wall(),
-                    side=Side.SERVER,
-                    is_ignored=is_ignored,
-                    **build_counts(status, seconds),
-                )
-            )
-        except Exception:
-            self.dropped_outcomes += 1
-            if self.dropped_outcomes == 1:  # a sink that fails once usually fails for every outcome
-                log.exception("the sink for outcomes of %s raised; further ones are only counted", service.workload)
-
 
 class ServedRequest:
     """The progress of one request and its response. Reports one outcome, however often `end` is called."""
 
-    def __init__(self, gate: Gate, request: Mapping[str, Any], bounds: Bounds) -> None:
+    def __init__(
+        self,
+        gate: Gate,
+        request: Mapping[str, Any],
+        bounds: Bounds,
+        *,
+        headers: Mapping[str, str],
+        path: str,
+        client: str,
+    ) -> None:
         self._gate = gate
         self._bounds = bounds
         self._request = request
+        self._headers = headers
+        self._path = path
+        self._client = client
         self._began = gate.runtime.monotonic()
         self._operation: Operation | None = None
         self._status: int | None = None
@@ -167,8 +166,19 @@ class ServedRequest:
             self._is_late = self.has_expired
         late = self._bounds if self._is_late else None
         status = rules.choose_status(self._status, failed=failed, is_client_gone=self.is_client_gone, late=late)
+        meter, headers = self._gate.meter, self._headers
+        if meter is None:
+            return
+        detail = RequestDetail(
+            status=status,
+            trace=get_trace_id(self._bounds.trace, headers.get(XRAY_HEADER)),
+            path=self._path,
+            host=headers.get(HOST_HEADER, ""),
+            source_ip=self._client if self._gate.service.report_source_ip else "",
+            is_cache_refresh=self._bounds.is_cache_refresh,
+        )
         seconds = self._gate.runtime.monotonic() - self._began
-        self._gate.report(self._operation or self._gate.name(self._request), status=status, seconds=seconds)
+        meter.report(self._operation or self._gate.name(self._request), seconds=seconds, detail=detail)
 
     def mark_client_gone(self) -> None:
         """Record that the client has disconnected."""

@@ -10,7 +10,13 @@ from holdfast._backoff import Chance
 from holdfast._errors import DeadlineExceeded, InvalidValue
 from holdfast._names import check_workload_name, parse_zone
 from holdfast._types import Carrier, Operation, Zone
-from holdfast.calls.scope import REMAINING_HEADER, RETRY_OWNER_HEADER, TRACEPARENT_HEADER, IncomingScope
+from holdfast.calls.scope import (
+    REMAINING_HEADER,
+    RETRY_OWNER_HEADER,
+    TRACEPARENT_HEADER,
+    XRAY_HEADER,
+    IncomingScope,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +48,10 @@ class MiddlewareOptions:
     """Whether to cancel a handler at its deadline if its response has not begun, and respond with `late_status`. ASGI
     on asyncio only. Off by default: code that does not expect to be cancelled may leave work half done."""
 
+    report_source_ip: bool = False
+    """Whether telemetry contains the client's address, as the server sees it. Off by default: it is personal data in
+    many countries, log files keep it for long, and detection does not use it."""
+
     def __post_init__(self) -> None:
         check_workload_name(self.workload)
         if self.zone is not None:
@@ -69,7 +79,8 @@ class MiddlewareOptions:
             raise InvalidValue(f"retry_after of {self.retry_after} seconds: expected 1 or more; HTTP has whole seconds")
 
 
-CARRIER_HEADERS = frozenset({REMAINING_HEADER, RETRY_OWNER_HEADER, TRACEPARENT_HEADER})
+HOST_HEADER = "host"
+REQUEST_HEADERS = frozenset({REMAINING_HEADER, RETRY_OWNER_HEADER, TRACEPARENT_HEADER, XRAY_HEADER, HOST_HEADER})
 """The request headers to read, in lower case."""
 CLIENT_GONE = 499
 """Status to count if the client disconnected before the response; introduced by nginx, and widely used."""

@@ -8,14 +8,14 @@ from typing import Any, TypeAlias
 from holdfast._types import Operation
 from holdfast.calls.context import SCOPE
 from holdfast.middleware.gate import Middleware, ServedRequest
-from holdfast.middleware.rules import CARRIER_HEADERS, MiddlewareResponse, name_operation, parse_status
+from holdfast.middleware.rules import REQUEST_HEADERS, MiddlewareResponse, name_operation, parse_status
 
 Environment = dict[str, Any]
 ErrorInfo: TypeAlias = tuple[type[BaseException], BaseException, TracebackType | None] | tuple[None, None, None] | None
 StartResponse = Callable[..., Callable[[bytes], object]]
 Application = Callable[[Environment, StartResponse], Iterable[bytes]]
 
-_HEADERS = {f"HTTP_{name.upper().replace('-', '_')}": name for name in CARRIER_HEADERS}
+_HEADERS = {f"HTTP_{name.upper().replace('-', '_')}": name for name in REQUEST_HEADERS}
 
 
 class WsgiMiddleware(Middleware[Application]):
@@ -40,7 +40,10 @@ class WsgiMiddleware(Middleware[Application]):
         # The server iterates over the body later. That must run in this context, not in the server's.
         context = copy_context()
         context.run(SCOPE.set, admitted)
-        served = ServedRequest(self._gate, environ, admitted)
+        # WSGI decodes the bytes of a path as Latin-1, whatever they are.
+        text = path if path.isascii() else path.encode("latin-1", "replace").decode("utf-8", "replace")
+        client = environ.get("REMOTE_ADDR", "")
+        served = ServedRequest(self._gate, environ, admitted, headers=headers, path=text, client=client)
         start = _watch_start(start_response, served)
 
         def give_up(error: BaseException) -> list[bytes] | None:

@@ -1,7 +1,8 @@
 """Convert results of workers into zone outcomes for detectors. Pure."""
 
 from holdfast._names import check_workload_name, parse_zone
-from holdfast._types import Operation, Outcome, Side, Sink
+from holdfast._types import Operation, Outcome, RequestDetail, Side, Sink
+from holdfast.calls.scope import get_trace_id
 from holdfast.queue.events import AttemptEvent, AttemptResult, QueueObservation
 
 __all__ = ["WorkerOutcomes"]
@@ -48,6 +49,7 @@ class WorkerOutcomes:
                 count_5xx=int(status == 500),
                 success_seconds=took if status < 500 else (),
                 fault_seconds=took if status == 500 else (),
+                detail=RequestDetail(status=status, trace=get_trace_id(event.delivery.trace)),
             )
         )
 

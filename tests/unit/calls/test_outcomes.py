@@ -2,10 +2,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast import Operation, Outcome, Side, Zone
+from holdfast import Operation, Outcome, RequestDetail, Side, Zone
 from holdfast.calls import Dependency, Endpoints, FailureKind, current_attempt
 from holdfast.calls.events import AttemptEnded, BudgetExhausted, CallEvent, GaveUp
-from holdfast.calls.outcomes import OutcomeSink, build_counts, build_outcome
+from holdfast.calls.outcomes import OutcomeSink, build_outcome
 from holdfast.calls.retry import GiveUpReason
 from holdfast.testing.calls import instant_calls
 
@@ -42,6 +42,7 @@ def test_a_success_is_one_of_the_client_in_its_zone_and_on_its_instance() -> Non
         side=Side.CLIENT,
         count_2xx=1,
         success_seconds=(0.25,),
+        detail=RequestDetail(status=200),
     )
 
 
@@ -68,11 +69,14 @@ def test_an_answer_counts_by_its_status_once_and_its_time_on_one_side(status: in
     assert counts == [int(status // 100 == hundreds) for hundreds in (2, 3, 4, 5)]
     assert [*outcome.success_seconds, *outcome.fault_seconds] == [0.25]
     assert bool(outcome.fault_seconds) == (status >= 500)
+    assert outcome.detail == RequestDetail(status=status)
 
 
-@pytest.mark.parametrize(("status", "counted"), [(0, 2), (100, 2), (499, 4), (504, 5), (799, 5)])
-def test_a_status_that_is_none_of_http_counts_with_the_nearest(status: int, counted: int) -> None:
-    assert build_counts(status, 0.25)[f"count_{counted}xx"] == 1
+@pytest.mark.parametrize(("kind", "status"), [(FailureKind.THROTTLED, 429), (FailureKind.TIMEOUT, 504)])
+def test_a_failure_without_a_status_has_the_one_a_gateway_would_send(kind: FailureKind, status: int) -> None:
+    outcome = build_outcome(attempted(kind), "shop")
+    assert outcome is not None
+    assert outcome.detail == RequestDetail(status=status)
 
 
 @pytest.mark.parametrize(

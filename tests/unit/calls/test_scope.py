@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Carrier
-from holdfast.calls.scope import OverrideScope, Scope, build_headers, find_options, parse_carrier
+from holdfast.calls.scope import OverrideScope, Scope, build_headers, find_options, get_trace_id, parse_carrier
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -48,6 +48,26 @@ def test_a_trace_that_makes_no_sense_is_not_handed_on(trace: str) -> None:
 def test_a_trace_of_a_later_version_may_have_more() -> None:
     later = f"01{TRACE[2:]}-more"
     assert parse_carrier({"traceparent": later}).trace == later
+
+
+XRAY = "1-5759e988-bd862e3fe1be46a994272793"
+
+
+@pytest.mark.parametrize(
+    ("trace", "xray", "found"),
+    [
+        (None, None, ""),
+        ("00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", f"Root={XRAY}", "0af7651916cd43dd8448eb211c80319c"),
+        (None, f"Root={XRAY}", XRAY),
+        (None, f"Self=1-67891234-12456789abcdef012345678; Root={XRAY};Parent=53995c3f42cd8ad8;Sampled=1", XRAY),
+        (None, "Self=1-67891234-12456789abcdef012345678", ""),
+        (None, "Root=1-5759e988-bd862e3f", ""),
+        (None, f"Root={XRAY}00", ""),
+        (None, f"NotRoot={XRAY}", ""),
+    ],
+)
+def test_the_trace_id_is_that_of_w3c_or_of_xray(trace: str | None, xray: str | None, found: str) -> None:
+    assert get_trace_id(trace, xray) == found
 
 
 def test_a_name_that_is_not_ascii_or_too_long_still_travels() -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.metrics.standard_output import MAX_LINES, StandardOutput
+from holdfast.metrics.standard_output import MAX_LINES, LineWriter, StandardOutput
 
 STUCK = 30.0
 
@@ -91,15 +91,28 @@ with StandardOutput() as output:
     def test_a_line_that_was_cut_short_ends_before_the_next(self) -> None:
         reader, writer = os.pipe()
         os.set_blocking(writer, False)
-        output = StandardOutput(writer)
+        output = LineWriter(writer)
         with pytest.raises(BlockingIOError):
-            output._write("x" * 1_000_000)
+            output.write([b"x" * 1_000_000])
         with os.fdopen(reader) as pipe:
             cut = os.read(reader, 1_000_000)
-            output._write("next")
+            assert output.write([b"next"]) == 1
             os.close(writer)
             assert pipe.read() == "\nnext\n"
         assert set(cut) == {ord("x")}
+
+    def test_lines_that_fit_are_told_from_those_that_do_not(self) -> None:
+        reader, writer = os.pipe()
+        os.set_blocking(writer, False)
+        output = LineWriter(writer)
+        lines = [b"%04d" % number + b"x" * 995 for number in range(200)]  # the pipe has room for 65 of them
+        fits = output.write(lines)
+        assert 0 < fits < len(lines)
+        assert os.read(reader, 1_000_000).startswith(b"\n".join(lines[:fits]))
+        assert output.write(lines[fits : fits + 2]) == 2
+        os.close(writer)
+        with os.fdopen(reader, "rb") as pipe:
+            assert pipe.read() == b"\n" + b"\n".join(lines[fits : fits + 2]) + b"\n"
 
     def test_that_it_is_closed_is_logged_once(self, caplog: pytest.LogCaptureFixture) -> None:
         reader, writer = os.pipe()

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from holdfast import DeadlineExceeded, InvalidValue
-from holdfast._types import Operation, Side
-from holdfast.calls import remaining
+from holdfast._types import Operation, RequestDetail, Side
+from holdfast.calls import deadline, remaining
 from holdfast.calls.context import current_scope
 from holdfast.calls.runtime import Runtime
 from holdfast.calls.scope import IncomingScope
-from holdfast.middleware import AsgiMiddleware, MiddlewareOptions
+from holdfast.middleware import AsgiMiddleware, MiddlewareOptions, mark_cache_refresh
 from holdfast.testing import FakeClock
 from tests.unit.middleware.fakes import HERE, Broken, Kept, Zones, fake_runtime
 
@@ -68,6 +68,7 @@ def ask(
     incoming: Iterable[Any] = (),
     kind: str = "http",
     send_error: Exception | None = None,
+    client: tuple[str, int] | None = ("203.0.113.7", 4711),
 ) -> list[Any]:
     """Send one request; returns the messages that came back."""
     sent: list[Any] = []
@@ -82,7 +83,14 @@ def ask(
         sent.append(message)
 
     raw = [(name.encode(), value.encode("latin-1")) for name, value in (headers or {}).items()]
-    scope = {"type": kind, "path": path, "method": method, "headers": raw}
+    scope: dict[str, Any] = {
+        "type": kind,
+        "path": path,
+        "query_string": b"token=secret",
+        "method": method,
+        "headers": raw,
+    }
+    scope["client"] = client
 
     async def main() -> None:
         assert current_scope() is None
@@ -299,12 +307,61 @@ def test_a_request_that_is_cancelled_is_reported_and_no_fault(runtime: Runtime, 
     assert sink.counts == ["4xx 0"]
 
 
+XRAY = "1-5759e988-bd862e3fe1be46a994272793"
+
+
+def test_an_outcome_has_the_details_of_its_request_but_no_query_and_no_address(runtime: Runtime, sink: Kept) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        await send(start(429))
+        await send(body())
+
+    headers = {"host": "shop.example.com", "traceparent": TRACE, "x-amzn-trace-id": f"Root={XRAY}"}
+    ask(wrap(app, sink, runtime), path="/items/7", headers=headers)
+    expected = RequestDetail(status=429, trace=TRACE[3:35], path="/items/7", host="shop.example.com")
+    assert [outcome.detail for outcome in sink.outcomes] == [expected]
+
+
+@pytest.mark.parametrize(("client", "reported"), [(("203.0.113.7", 4711), "203.0.113.7"), (None, "")])
+def test_the_clients_address_is_reported_if_asked_for_and_known(
+    client: tuple[str, int] | None, reported: str, runtime: Runtime, sink: Kept
+) -> None:
+    ask(wrap(fine, sink, runtime, report_source_ip=True), client=client, headers={"x-amzn-trace-id": f"Root={XRAY}"})
+    assert [outcome.detail for outcome in sink.outcomes] == [
+        RequestDetail(status=200, trace=XRAY, path="/", source_ip=reported)
+    ]
+
+
+def test_a_status_that_no_response_had_is_reported_as_it_is_counted(runtime: Runtime, sink: Kept) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(asyncio.CancelledError):
+        ask(wrap(app, sink, runtime))
+    ask(wrap(fine, sink, runtime), headers={"holdfast-remaining": "0"})
+    assert [outcome.detail and outcome.detail.status for outcome in sink.outcomes] == [499, 504]
+
+
+def test_a_handler_can_say_that_it_refreshes_a_cache_also_inside_a_deadline_of_its_own(
+    runtime: Runtime, sink: Kept
+) -> None:
+    async def app(scope: Any, receive: Receive, send: Send) -> None:
+        with deadline(1.0, runtime=runtime):
+            mark_cache_refresh()
+        await fine(scope, receive, send)
+
+    mark_cache_refresh()
+    ask(wrap(fine, sink, runtime))
+    ask(wrap(app, sink, runtime))
+    assert [outcome.detail and outcome.detail.is_cache_refresh for outcome in sink.outcomes] == [False, True]
+
+
 def test_a_sink_that_raises_reaches_nobody(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:
     app = wrap(fine, Broken(), runtime)
     assert [ask(app)[0]["status"] for _ in range(3)] == [200, 200, 200]
     [record] = caplog.records
     assert "further ones are only counted" in record.getMessage(), "once: more would flood the log"
-    assert app._gate.dropped_outcomes == 3
+    assert app._gate.meter is not None
+    assert app._gate.meter.dropped_outcomes == 3
 
 
 def test_an_operation_is_what_you_say_it_is(runtime: Runtime, sink: Kept) -> None:

@@ -5,6 +5,7 @@ import io
 import json
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 from wsgiref.util import setup_testing_defaults
@@ -13,12 +14,12 @@ from wsgiref.validate import validator
 import pytest
 
 from holdfast import DeadlineExceeded
-from holdfast._types import Operation
+from holdfast._types import Operation, RequestDetail
 from holdfast.calls import remaining
 from holdfast.calls.context import current_scope
 from holdfast.calls.runtime import Runtime
 from holdfast.calls.scope import IncomingScope
-from holdfast.middleware import MiddlewareOptions, WsgiMiddleware
+from holdfast.middleware import MiddlewareOptions, WsgiMiddleware, mark_cache_refresh
 from holdfast.testing import FakeClock
 from tests.unit.middleware.fakes import HERE, Broken, Kept, Zones, fake_runtime
 
@@ -314,6 +315,36 @@ def test_an_error_while_closing_is_raised_on_and_the_answer_counts_as_it_was(run
     with pytest.raises(ZeroDivisionError):
         Server(wrap(app, sink, runtime)).read()
     assert sink.counts == ["2xx 0"]
+
+
+def test_an_outcome_has_the_details_of_its_request_but_no_query(runtime: Runtime, sink: Kept) -> None:
+    variables = {
+        "SCRIPT_NAME": "/shop",
+        "PATH_INFO": "/caf\u00c3\u00a9",  # the bytes of UTF-8, each as a character: so WSGI wants it
+        "QUERY_STRING": "token=secret",
+        "HTTP_HOST": "shop.example.com",
+        "HTTP_TRACEPARENT": TRACE,
+        "REMOTE_ADDR": "203.0.113.7",
+    }
+    for options in ({}, {"report_source_ip": True}):
+        assert Server(checked(fine, sink, runtime, **options), **variables).read() == b"fine"
+    detail = RequestDetail(status=200, trace=TRACE[3:35], path="/shop/caf\u00e9", host="shop.example.com")
+    assert [outcome.detail for outcome in sink.outcomes] == [detail, replace(detail, source_ip="203.0.113.7")]
+
+
+def test_a_path_that_is_no_text_does_no_harm(runtime: Runtime, sink: Kept) -> None:
+    assert Server(wrap(fine, sink, runtime), PATH_INFO="/\u00ff\u20ac").read() == b"fine"
+    assert [outcome.detail and outcome.detail.path for outcome in sink.outcomes] == ["/\ufffd?"]
+
+
+def test_a_handler_can_say_that_it_refreshes_a_cache(runtime: Runtime, sink: Kept) -> None:
+    def app(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        mark_cache_refresh()
+        return fine(environ, start_response)
+
+    Server(checked(app, sink, runtime)).read()
+    Server(checked(fine, sink, runtime)).read()
+    assert [outcome.detail and outcome.detail.is_cache_refresh for outcome in sink.outcomes] == [True, False]
 
 
 def test_a_sink_that_raises_reaches_nobody(runtime: Runtime, caplog: pytest.LogCaptureFixture) -> None:

@@ -1,11 +1,16 @@
-import pytest
+from dataclasses import replace
 
-from holdfast import InvalidValue, Operation, Outcome, Side, Zone
+import pytest
+from msgspec import structs
+
+from holdfast import InvalidValue, Operation, Outcome, RequestDetail, Side, Zone
 from holdfast.queue.events import AttemptResult, QueueObservation
 from holdfast.queue.outcomes import WorkerOutcomes
-from holdfast.telemetry import decode_emf
 from holdfast.telemetry.sinks.lines import EmfSink
+from tests.support.emf import read_outcome
 from tests.unit.queue.made import NOW, handled, polled, snapshot, trouble
+
+TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 class Outcomes:
@@ -25,7 +30,9 @@ def told(*events: QueueObservation) -> list[Outcome]:
 
 
 def test_a_message_that_was_handled_is_a_success_of_this_worker_in_its_zone() -> None:
-    assert told(handled(job="charge")) == [
+    event = handled(job="charge")
+    event = structs.replace(event, delivery=structs.replace(event.delivery, trace=TRACE))
+    assert told(event) == [
         Outcome(
             workload="shop",
             operation=Operation("shop", "charge"),
@@ -35,6 +42,7 @@ def test_a_message_that_was_handled_is_a_success_of_this_worker_in_its_zone() ->
             side=Side.SERVER,
             count_2xx=1,
             success_seconds=(0.25,),
+            detail=RequestDetail(status=200, trace="0af7651916cd43dd8448eb211c80319c"),
         )
     ]
 
@@ -86,7 +94,7 @@ def test_outcomes_arrive_at_the_server_as_they_left() -> None:
         handled(AttemptResult.RETRIED, job="charge")
     )
     [line] = lines
-    assert decode_emf(line) == told(handled(AttemptResult.RETRIED, job="charge"))[0]
+    assert read_outcome(line) == replace(told(handled(AttemptResult.RETRIED, job="charge"))[0], detail=None)
 
 
 @pytest.mark.parametrize(("workload", "zone"), [("a b", "use1-az1"), ("shop", "us-east-1a"), ("shop", "")])

@@ -1,34 +1,41 @@
 """Send telemetry to a Holdfast server: lines of embedded metric format, in batches, from a background thread."""
 
+import gzip
 import http.client
-import logging
-from collections import deque
-from typing import Self
+import random
+import time
 from urllib.parse import urlsplit
 
 import msgspec
 
-from holdfast._background import BackgroundLoop
+from holdfast._background import RetryLater
 from holdfast._backoff import Backoff, Jitter
-from holdfast._forks import register_after_fork
+from holdfast._log_limiter import LogLimiter
+from holdfast._names import format_count
+from holdfast.calls.classify import parse_retry_after
+from holdfast.telemetry.sinks.buffered import FLUSH_SECONDS, Batch, BufferedSink, logger
 
-logger = logging.getLogger("holdfast.telemetry")
+__all__ = ["ServerSink"]
 
-MAX_HELD_LINES = 10_000
-"""Lines held while the server is unavailable, about 8 MB. Above that the oldest are dropped: fresh ones matter more."""
-MAX_BATCH_LINES = 500
-"""Maximum lines in one request: some 400 KB, below the server's limit of 1 MiB."""
-FLUSH_SECONDS = 0.25
+BATCH_HEADER = "X-Holdfast-Batch"
+"""A random id of the batch. It is the same when a batch is sent again, so that the server can drop a duplicate."""
+MAX_RETRY_AFTER = 60.0
+"""Maximum seconds to wait for a server that sends Retry-After. Meanwhile the buffer drops the oldest lines."""
 _UNAVAILABLE_BACKOFF = Backoff(base=FLUSH_SECONDS, cap=0.5, jitter=Jitter.EQUAL)
 """Half a second at most: the server waits 1.5 s for the late lines of a bin."""
 _TIMEOUT = 5.0
 _FAILURES = (OSError, http.client.HTTPException)
+_CLOSED_WHILE_IDLE = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError)
+_FASTEST = 1
+"""Level of gzip. Lines repeat each other, so the fastest level already saves more than nine tenths."""
+_SPREAD = 0.25
+"""Part of Retry-After that is added at random, so that senders do not return at the same moment."""
 
 
-class ServerSink:
-    """A sink that sends lines to `POST /v1/telemetry`. Thread-safe; a context manager, or call `start` and `close`.
+class ServerSink(BufferedSink):
+    """A sink that sends lines to `POST /v1/telemetry`. See BufferedSink.
 
-    After a fork, the child drops inherited lines, which the parent sends, and sends its own if the parent was started.
+    It compresses batches once the server has said in a response that it accepts `gzip` (RFC 7694).
     """
 
     def __init__(self, address: str, *, token: str | None = None) -> None:
@@ -36,92 +43,77 @@ class ServerSink:
         self._headers = {"Content-Type": "application/x-ndjson"}
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
-        self._reset()
-        register_after_fork(self)  # before the loop, so that the child's thread finds no lines of the parent
-        self._loop = BackgroundLoop(
-            "holdfast-sink",
-            self._flush,
-            action="send telemetry",
-            logger=logger,
-            backoff=_UNAVAILABLE_BACKOFF,
-            expected=_FAILURES,
-            continue_after_fork=True,
-        )
+        super().__init__(action="send telemetry", expected=_FAILURES, backoff=_UNAVAILABLE_BACKOFF)
 
     def _reset(self) -> None:
-        self._lines: deque[bytes] = deque(maxlen=MAX_HELD_LINES)
-        self._emitted = 0
+        super()._reset()
         self.refused_lines = 0
         """Lines that the server refused: not in embedded metric format, or of an unknown workload or zone."""
-        self._sent = 0
         self._connection: http.client.HTTPConnection | None = None
-
-    def reset_after_fork(self) -> None:
-        self._disconnect()  # the parent's connection stays open
-        self._reset()
-
-    @property
-    def dropped_lines(self) -> int:
-        """Lines dropped because the server was unavailable for too long."""
-        return self._emitted - self._sent - len(self._lines)
-
-    def emit(self, event: bytes) -> None:
-        self._lines.append(event)
-        self._emitted += 1
-
-    def start(self) -> Self:
-        self._loop.start()
-        return self
-
-    def close(self) -> None:
-        """Try once more to send the remaining lines, then stop. May be repeated."""
-        self._loop.stop(timeout=None)
-        try:
-            self._flush()
-        except Exception as error:  # noqa: BLE001 - a sink never raises
-            logger.warning("cannot send telemetry, %s not sent: %s", _format_lines(len(self._lines)), error)
-        self._disconnect()
-
-    def __enter__(self) -> Self:
-        return self.start()
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def _flush(self) -> float:
-        while self._lines:
-            batch = [self._lines.popleft() for _ in range(min(MAX_BATCH_LINES, len(self._lines)))]
-            try:
-                self._send(b"\n".join(batch))
-            except _FAILURES:
-                self._disconnect()
-                room = MAX_HELD_LINES - len(self._lines)
-                self._lines.extendleft(reversed(batch[len(batch) - min(room, len(batch)) :]))
-                raise
-            self._sent += len(batch)
-        return FLUSH_SECONDS
+        self._accepts_gzip = False
+        self._log_limiter = LogLimiter(1, 60.0)  # a sender with a wrong token is refused four times a second
 
     def _disconnect(self) -> None:
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
-    def _send(self, body: bytes) -> None:
+    def _write(self, batch: Batch) -> None:
+        body = b"\n".join(batch.lines)
+        headers = self._headers | {BATCH_HEADER: batch.id}
+        if self._accepts_gzip:
+            body = gzip.compress(body, _FASTEST, mtime=0)
+            headers["Content-Encoding"] = "gzip"
+        response, content = self._post(body, headers)
+        answer, status = _parse_answer(content), response.status
+        if status in (408, 429) or status >= 500:
+            raise _build_error(response)
+        if status == 415 and self._accepts_gzip:  # another server, of an older version, behind the same address
+            self._accepts_gzip = False
+            raise RetryLater("the server does not accept gzip", FLUSH_SECONDS)
+        if status == 413 and len(batch.lines) > 1:  # the lines go into smaller batches, from now on
+            self._max_batch_lines = (len(batch.lines) + 1) // 2
+            return
+        if status < 400:
+            self._accepts_gzip = "gzip" in (response.getheader("Accept-Encoding") or "").lower()
+            self._report_refused(answer.refused, f"first reason: {answer.reason or 'none given'}")
+        else:  # sending the same lines again would be useless
+            self._report_refused(len(batch.lines), f"HTTP {status}: {answer.detail or 'no reason given'}")
+        self._count_sent(batch, len(batch.lines))
+
+    def _post(self, body: bytes, headers: dict[str, str]) -> tuple[http.client.HTTPResponse, bytes]:
+        """Send a request and return the response. If an idle connection turns out to be closed, open a new one."""
+        is_reused = self._connection is not None
         if self._connection is None:
             kind = http.client.HTTPSConnection if self._address.scheme == "https" else http.client.HTTPConnection
             self._connection = kind(self._address.hostname or "", self._address.port, timeout=_TIMEOUT)
-        self._connection.request("POST", "/v1/telemetry", body, self._headers)
-        response = self._connection.getresponse()
-        answer = _parse_answer(response.read())
-        if response.status >= 500:
-            raise http.client.HTTPException(f"the server answered {response.status}")
-        if response.status >= 400:  # sending the same lines again would be useless
-            refused, reason = body.count(b"\n") + 1, f"HTTP {response.status}: {answer.detail or 'no reason given'}"
-        else:
-            refused, reason = answer.refused, f"first reason: {answer.reason or 'none given'}"
+        try:
+            self._connection.request("POST", "/v1/telemetry", body, headers)
+            response = self._connection.getresponse()
+            return response, response.read()
+        except _CLOSED_WHILE_IDLE:
+            self._disconnect()
+            if is_reused:
+                return self._post(body, headers)
+            raise
+
+    def _report_refused(self, refused: int, reason: str) -> None:
         if refused:
             self.refused_lines += refused
-            logger.warning("the server refused %s of telemetry; %s", _format_lines(refused), reason[:250])
+            if self._log_limiter.admit("refused", time.monotonic()) is not None:
+                count = format_count(refused, "line")
+                logger.warning("the server refused %s of telemetry; %s", count, reason[:250])
+
+
+def _build_error(response: http.client.HTTPResponse) -> Exception:
+    """Return the error after which a batch is sent again: when the server asks for it, or after the backoff."""
+    reason = f"the server answered {response.status}"
+    headers = {name.lower(): value for name, value in response.getheaders()}
+    seconds = parse_retry_after(headers, time.time)
+    if seconds is None:
+        return http.client.HTTPException(reason)
+    spread = 1 + _SPREAD * random.random()  # noqa: S311 - no secret
+    return RetryLater(reason, max(FLUSH_SECONDS, min(seconds, MAX_RETRY_AFTER)) * spread)
 
 
 class _Answer(msgspec.Struct, frozen=True):
@@ -135,7 +127,3 @@ def _parse_answer(body: bytes) -> _Answer:
         return msgspec.json.decode(body, type=_Answer)
     except (msgspec.DecodeError, ValueError):
         return _Answer()
-
-
-def _format_lines(count: int) -> str:
-    return f"{count} line" if count == 1 else f"{count} lines"

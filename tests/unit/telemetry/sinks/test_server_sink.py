@@ -1,12 +1,13 @@
 """Telemetry to a server, which may be away."""
 
+import gzip
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from holdfast.telemetry.sinks import server as module
+from holdfast.telemetry.sinks import buffered
 from holdfast.telemetry.sinks.server import ServerSink
 from tests.unit.forked import in_child
 
@@ -20,8 +21,14 @@ class Receiver(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), Handler)
         self.answer = 202
         self.body = b""
+        self.headers: dict[str, str] = {}
+        self.max_lines = 1_000_000
+        self.loses_answers = False
+        self.closes_idle_connections = False
         self.lines: list[bytes] = []
         self.requests = 0
+        self.batches: list[str] = []
+        self.encodings: list[str | None] = []
         self.tokens: set[str | None] = set()
 
 
@@ -30,15 +37,28 @@ class Handler(BaseHTTPRequestHandler):
     server: Receiver
 
     def do_POST(self) -> None:
+        server = self.server
         body = self.rfile.read(int(self.headers["Content-Length"]))
-        self.server.requests += 1
-        self.server.tokens.add(self.headers.get("Authorization"))
-        if self.server.answer < 300:
-            self.server.lines += body.split(b"\n")
-        self.send_response(self.server.answer)
-        self.send_header("Content-Length", str(len(self.server.body)))
+        server.requests += 1
+        server.tokens.add(self.headers.get("Authorization"))
+        server.batches.append(self.headers["X-Holdfast-Batch"])
+        server.encodings.append(self.headers.get("Content-Encoding"))
+        if server.encodings[-1] == "gzip":
+            body = gzip.decompress(body)
+        lines = body.split(b"\n")
+        status = 413 if len(lines) > server.max_lines else server.answer
+        if status < 300:
+            server.lines += lines
+        if server.loses_answers:
+            self.close_connection = True
+            return
+        self.send_response(status)
+        for name, value in server.headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(server.body)))
         self.end_headers()
-        self.wfile.write(self.server.body)
+        self.wfile.write(server.body)
+        self.close_connection = server.closes_idle_connections  # without telling the client
 
     def log_message(self, format: str, *arguments: object) -> None:  # noqa: A002
         pass
@@ -59,6 +79,14 @@ def address(receiver: Receiver) -> str:
     return f"http://127.0.0.1:{receiver.server_port}"
 
 
+@pytest.fixture
+def sink(receiver: Receiver) -> Iterator[ServerSink]:
+    """A sink that sends when a test flushes it, runs a step of its loop, or closes it."""
+    sink = ServerSink(address(receiver))
+    yield sink
+    sink.close()
+
+
 def test_every_line_arrives_once_and_in_order_also_those_of_the_last_moment(receiver: Receiver) -> None:
     with ServerSink(address(receiver), token="secret") as sink:
         for number in range(1200):
@@ -69,8 +97,7 @@ def test_every_line_arrives_once_and_in_order_also_those_of_the_last_moment(rece
     assert sink.dropped_lines == 0
 
 
-def test_lines_are_held_while_the_server_is_away_and_sent_when_it_is_back(receiver: Receiver) -> None:
-    sink = ServerSink(address(receiver))
+def test_lines_are_held_while_the_server_is_away_and_sent_when_it_is_back(receiver: Receiver, sink: ServerSink) -> None:
     sink.emit(b"one")
     receiver.answer = 503
     sink._loop.run_step()
@@ -90,39 +117,11 @@ def test_a_server_that_cannot_be_reached_raises_nothing_and_blocks_nobody(caplog
     assert sink.dropped_lines == 0
 
 
-def test_past_its_limit_the_oldest_lines_are_dropped_and_counted(
-    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+def test_what_the_server_refuses_is_not_sent_again(
+    receiver: Receiver, sink: ServerSink, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(module, "MAX_HELD_LINES", 3)
-    sink = ServerSink(address(receiver))
-    for number in range(5):
-        sink.emit(b"%d" % number)
-    assert sink.dropped_lines == 2
-    sink.close()
-    assert receiver.lines == [b"2", b"3", b"4"]
-    assert sink.dropped_lines == 2
-
-
-def test_lines_that_could_not_be_sent_are_the_first_to_be_dropped(
-    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "MAX_HELD_LINES", 3)
-    sink = ServerSink(address(receiver))
-    for number in range(3):
-        sink.emit(b"%d" % number)
-    receiver.answer = 503
-    sink._loop.run_step()
-    sink.emit(b"3")
-    receiver.answer = 202
-    sink.close()
-    assert receiver.lines == [b"1", b"2", b"3"]
-    assert sink.dropped_lines == 1
-
-
-def test_what_the_server_refuses_is_not_sent_again(receiver: Receiver, caplog: pytest.LogCaptureFixture) -> None:
     receiver.answer = 400
     receiver.body = b'{"detail": "no text"}'
-    sink = ServerSink(address(receiver))
     sink.emit(b"bad")
     sink._loop.run_step()
     sink.close()
@@ -132,10 +131,9 @@ def test_what_the_server_refuses_is_not_sent_again(receiver: Receiver, caplog: p
 
 
 def test_lines_that_the_server_refuses_among_others_are_counted(
-    receiver: Receiver, caplog: pytest.LogCaptureFixture
+    receiver: Receiver, sink: ServerSink, caplog: pytest.LogCaptureFixture
 ) -> None:
     receiver.body = b'{"accepted": 1, "refused": 2, "reason": "no workload"}'
-    sink = ServerSink(address(receiver))
     sink.emit(b"line")
     sink.close()
     assert sink.refused_lines == 2
@@ -145,12 +143,133 @@ def test_lines_that_the_server_refuses_among_others_are_counted(
 @pytest.mark.parametrize(
     "body", [b"", b"<html>", b"\xff", b'{"refused": "many"}', b'{"accepted": 1, "refused": 0, "reason": null}']
 )
-def test_an_answer_that_names_no_refused_lines_counts_none(receiver: Receiver, body: bytes) -> None:
+def test_an_answer_that_names_no_refused_lines_counts_none(receiver: Receiver, sink: ServerSink, body: bytes) -> None:
     receiver.body = body
-    sink = ServerSink(address(receiver))
     sink.emit(b"line")
     sink.close()
     assert (sink.refused_lines, sink.dropped_lines) == (0, 0)
+
+
+def test_a_sender_that_is_refused_again_and_again_says_so_once_a_minute(
+    receiver: Receiver, sink: ServerSink, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.answer = 401
+    for _ in range(3):
+        sink.emit(b"line")
+        sink.flush()
+    assert (sink.refused_lines, sink.held_lines, len(caplog.messages)) == (3, 0, 1)
+
+
+def test_a_batch_whose_answer_was_lost_is_sent_again_with_the_same_id(receiver: Receiver, sink: ServerSink) -> None:
+    sink.emit(b"one")
+    receiver.loses_answers = True
+    sink.flush()
+    receiver.loses_answers = False
+    sink.emit(b"two")
+    sink.close()
+    first, again, next_batch = receiver.batches
+    assert first == again != next_batch
+    assert all(len(batch) == 32 for batch in receiver.batches)
+    assert receiver.lines == [b"one", b"one", b"two"], "so the server can drop the second"
+
+
+def test_a_connection_that_was_closed_while_idle_is_opened_again_without_a_warning(
+    receiver: Receiver, sink: ServerSink, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.closes_idle_connections = True
+    for line in (b"one", b"two", b"three"):
+        sink.emit(line)
+        assert sink.flush()
+    assert receiver.lines == [b"one", b"two", b"three"]
+    assert caplog.messages == []
+
+
+def test_batches_are_compressed_once_the_server_says_that_it_accepts_that(receiver: Receiver, sink: ServerSink) -> None:
+    sink.emit(b"one")
+    sink.flush()
+    receiver.headers = {"Accept-Encoding": "gzip"}
+    for line in (b"two", b"three"):
+        sink.emit(line)
+        sink.flush()
+    receiver.headers = {}
+    receiver.answer = 415  # an older server took over
+    sink.emit(b"four")
+    sink._loop.run_step()
+    receiver.answer = 202
+    sink.flush()
+    assert receiver.encodings == [None, None, "gzip", "gzip", None]
+    assert receiver.lines == [b"one", b"two", b"three", b"four"]
+    assert (sink.refused_lines, sink.sent_lines) == (0, 4)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(
+    ("header", "seconds"), [("7", 7.0), ("0", 0.25), ("86400", 60.0), ("Thu, 01 Jan 1970 00:00:00 GMT", 0.25)]
+)
+def test_a_server_that_is_busy_is_asked_again_when_it_says_so(
+    receiver: Receiver, sink: ServerSink, status: int, header: str, seconds: float, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.answer, receiver.headers = status, {"Retry-After": header}
+    sink.emit(b"one")
+    pause = sink._loop.run_step()
+    assert seconds <= pause <= seconds * 1.25, "later by up to a quarter, so that senders do not return together"
+    sink._loop.run_step()
+    receiver.answer, receiver.headers = 202, {}
+    sink._loop.run_step()
+    assert receiver.lines == [b"one"]
+    assert len(set(receiver.batches)) == 1
+    assert [message.partition(",")[0] for message in caplog.messages] == [
+        "cannot send telemetry",
+        "can send telemetry again",
+    ]
+
+
+def test_while_a_busy_server_is_waited_for_the_oldest_lines_are_dropped(
+    receiver: Receiver, sink: ServerSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(buffered, "MAX_HELD_LINES", 3)
+    receiver.answer, receiver.headers = 503, {"Retry-After": "60"}
+    for number in range(10):
+        sink.emit(b"%d" % number)
+        sink._loop.run_step()
+    receiver.answer, receiver.headers = 202, {}
+    sink.close()
+    assert receiver.lines == [b"%d" % number for number in range(10)][-len(receiver.lines) :]
+    assert sink.sent_lines + sink.dropped_lines == 10
+    assert 3 <= sink.sent_lines <= 4
+
+
+def test_a_busy_server_that_does_not_say_for_how_long_is_asked_again_soon(receiver: Receiver, sink: ServerSink) -> None:
+    receiver.answer = 429
+    sink.emit(b"one")
+    assert sink._loop.run_step() <= 0.5
+    receiver.answer = 202
+    sink.close()
+    assert receiver.lines == [b"one"]
+
+
+def test_a_batch_that_is_too_large_is_divided_and_later_ones_are_smaller(receiver: Receiver, sink: ServerSink) -> None:
+    receiver.max_lines = 30
+    lines = [b"%d" % number for number in range(200)]
+    for line in lines:
+        sink.emit(line)
+    assert sink.flush()
+    assert receiver.lines == lines
+    before = receiver.requests
+    for line in lines[:25]:
+        sink.emit(line)
+    assert sink.flush()
+    assert receiver.requests == before + 1
+    assert len(set(receiver.batches)) == len(receiver.batches), "another content has another id"
+    assert (sink.sent_lines, sink.dropped_lines, sink.refused_lines) == (225, 0, 0)
+
+
+def test_a_line_that_alone_is_too_large_is_refused(receiver: Receiver, sink: ServerSink) -> None:
+    receiver.max_lines = 0
+    sink.emit(b"one")
+    sink.emit(b"two")
+    assert sink.flush()
+    assert (sink.refused_lines, receiver.lines) == (2, [])
 
 
 def test_closing_and_starting_may_be_repeated(receiver: Receiver) -> None:
@@ -162,23 +281,18 @@ def test_closing_and_starting_may_be_repeated(receiver: Receiver) -> None:
 
 
 def test_a_forked_child_sends_its_own_lines_and_none_of_its_parents(
-    receiver: Receiver, monkeypatch: pytest.MonkeyPatch
+    receiver: Receiver, sink: ServerSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "FLUSH_SECONDS", 3600.0)  # so that the second line is still held at the fork
-    sink = ServerSink(address(receiver))
-    sink.emit(b"sent by the parent")
+    monkeypatch.setattr(buffered, "FLUSH_SECONDS", 3600.0)  # so that the second line is still held at the fork
     with sink:
-        while not sink._sent:
-            pass
+        sink.emit(b"sent by the parent")
+        assert sink.flush()
         sink.emit(b"held by the parent")
 
         def work() -> bool:
             assert sink._loop.is_running
             sink.emit(b"of the child")
-            sink._loop.wake()
-            while sink._lines or not sink._sent:
-                pass
-            return sink.dropped_lines == 0 and sink._emitted == 1
+            return sink.flush() and (sink.sent_lines, sink.dropped_lines) == (1, 0)
 
         in_child(work)
     assert receiver.lines == [b"sent by the parent", b"of the child", b"held by the parent"]
