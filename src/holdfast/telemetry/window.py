@@ -160,7 +160,7 @@ def _build_cells(window: Window, bins: Mapping[BinKey, Bin]) -> Cells:
         cell = (operation_at[key.operation] * zones + zone) * instances + instance_at[zone][key.instance]
         requests[cell] = measured.requests
         faults[cell] = measured.faults
-        client_errors[cell] = measured.client_errors
+        client_errors[cell] = measured.count_4xx
         success_seconds[cell] = measured.success_seconds if measured.success_seconds.count else None
         fault_seconds[cell] = measured.fault_seconds if measured.fault_seconds.count else None
     return Cells(requests, faults, client_errors, success_seconds, fault_seconds)

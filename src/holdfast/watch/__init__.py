@@ -4,12 +4,22 @@ May import telemetry, detect, status, evacuate and below; the server adds HTTP a
 """
 
 from holdfast.watch.store import RecordedVerdict, WatchStore
-from holdfast.watch.watch import TrafficSample, VerdictChange, WatchedWorkload, WatchEvent, WorkloadWatcher
+from holdfast.watch.traffic import TrafficSample
+from holdfast.watch.watch import (
+    CurrentVerdict,
+    VerdictChange,
+    VerdictHandler,
+    WatchedWorkload,
+    WatchEvent,
+    WorkloadWatcher,
+)
 
 __all__ = [
+    "CurrentVerdict",
     "RecordedVerdict",
     "TrafficSample",
     "VerdictChange",
+    "VerdictHandler",
     "WatchEvent",
     "WatchStore",
     "WatchedWorkload",

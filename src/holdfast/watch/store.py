@@ -1,4 +1,4 @@
-"""Store every verdict from its opening to its closing, and the state of each detector."""
+"""Store every verdict from its opening to its closing, the state of each detector, and positions of sources."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -35,6 +35,11 @@ MIGRATIONS = (
             )""",
         ),
     ),
+    Migration(
+        2,
+        "positions of telemetry sources",
+        ("create table holdfast_source_position (source text primary key, position text not null)",),
+    ),
 )
 
 _COLUMNS = "id, workload, kind, zone, resource, since, summary, evidence, opened_at, closed_at"
@@ -51,6 +56,12 @@ _SAVE = (
     "state = excluded.state"
 )
 _LOAD = "select state, saved_at from holdfast_detector_state where workload = $1 and detector = $2"
+
+_SAVE_POSITION = (
+    "insert into holdfast_source_position (source, position) values ($1, $2) "
+    "on conflict (source) do update set position = excluded.position"
+)
+_LOAD_POSITION = "select position from holdfast_source_position where source = $1"
 
 
 class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True):
@@ -76,7 +87,7 @@ class RecordedVerdict(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class WatchStore:
-    """The store of verdicts and detector states. Thread-safe; recording the same change again changes nothing."""
+    """The store of verdicts, detector states and positions of sources. Thread-safe. Every change may be repeated."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -110,6 +121,15 @@ class WatchStore:
             return msgspec.json.decode(encoded, type=kind), saved_at
         except msgspec.DecodeError:
             return None
+
+    def save_position(self, source: str, position: str) -> None:
+        """Save how far a telemetry source was read."""
+        self._database.write_statement(_SAVE_POSITION, (source, position), is_idempotent=True)
+
+    def load_position(self, source: str) -> str:
+        """Return how far a telemetry source was read; "" if it was never read."""
+        rows = self._database.read(lambda transaction: transaction.execute(_LOAD_POSITION, (source,)))
+        return str(rows[0][0]) if rows else ""
 
     def list_open_verdicts(self) -> Sequence[RecordedVerdict]:
         """Return the open verdicts, newest first."""

@@ -1,23 +1,33 @@
 """Run the detection loop: count measurements, evaluate complete bins, record verdicts and act on them."""
 
 import logging
+import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import msgspec
 
 from holdfast._background import BackgroundLoop, constant_backoff
 from holdfast._clock import Clock, SystemClock
-from holdfast._errors import Conflict, NotFound
-from holdfast._types import Side, Sink, Verdict, VerdictKind, Zone
+from holdfast._errors import Conflict, HoldfastError, InvalidValue, NotFound
+from holdfast._log_limiter import LogLimiter
+from holdfast._types import Sink, Verdict, VerdictKind, Zone, ZoneState
 from holdfast.detect import DETECTORS, Detector, build_detector
 from holdfast.detect.detector import DEFAULT_DETECTOR
-from holdfast.evacuate import Evacuator
-from holdfast.telemetry import BIN_SECONDS, Bin, BinDelta, BinKey, Bins, Deployment, build_window
-from holdfast.telemetry.bins import GRACE_SECONDS
+from holdfast.engines import Database
+from holdfast.telemetry import BIN_SECONDS, Bin, BinDelta, BinKey, Deployment, build_window
+from holdfast.telemetry.bins import LONG_TERM, SHORT_TERM, RequestRow
+from holdfast.telemetry.collector import DEFAULT_LATENESS, GRACE_SECONDS, Arrivals, Collector
+from holdfast.telemetry.query import SeriesAnswer, SeriesQuery
+from holdfast.telemetry.series import SeriesLimits, SeriesTable
 from holdfast.watch.store import WatchStore
+from holdfast.watch.traffic import TrafficMeter, TrafficSample
+
+if TYPE_CHECKING:
+    from holdfast.telemetry.history import TelemetryHistory
 
 logger = logging.getLogger("holdfast.watch")
 
@@ -31,8 +41,11 @@ STALE_BINS = 3
 """Bins after which a window that could not be evaluated is skipped: newer ones say more."""
 STALE_STATE_BINS = 6
 """Bins after which a saved detector state is discarded: its counts of consecutive windows no longer apply."""
-MAX_HELD_DELTAS = 200_000
-"""Deltas that may wait for the loop. Above that the oldest are dropped: fresh ones matter more."""
+OVERFLOW_LOG_SECONDS = 3600.0
+START_TOLERANCE = 0.001
+"""Seconds by which a bin may begin before the loop and still count as whole."""
+NO_REQUESTS = "no zone reports any request"
+NO_WHOLE_BIN = "there is no whole bin of measurements since the start of detection"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,13 +60,6 @@ class WatchedWorkload:
     """The detector's own settings."""
 
 
-class TrafficSample(msgspec.Struct, frozen=True):
-    """The traffic of about one second: requests, faults and latency by workload and zone."""
-
-    at: float
-    workloads: Mapping[str, Mapping[str, Mapping[str, float | int | None]]]
-
-
 class VerdictChange(msgspec.Struct, frozen=True):
     """A verdict that opened or closed."""
 
@@ -62,8 +68,24 @@ class VerdictChange(msgspec.Struct, frozen=True):
     is_closed: bool
 
 
-WatchEvent: TypeAlias = TrafficSample | VerdictChange
+class CurrentVerdict(msgspec.Struct, frozen=True):
+    """The verdict of the latest window of a workload, also if it is healthy or unknown."""
+
+    verdict: Verdict
+
+
+WatchEvent: TypeAlias = TrafficSample | VerdictChange | CurrentVerdict
 """All events of a WorkloadWatcher, for its sink `events`."""
+
+
+class VerdictHandler(Protocol):
+    """Knows the states of zones, and acts on verdicts: an Evacuator, or the process that has one."""
+
+    def read_states(self, workload: str) -> Mapping[Zone, ZoneState]:
+        """Return the state of each zone that is not in. Raise EngineUnavailable if the states are unknown."""
+
+    def evacuate(self, verdict: Verdict, zones: frozenset[Zone]) -> object:
+        """Act on a verdict about these zones of a workload. Raise Conflict if another zone is taken out meanwhile."""
 
 
 @dataclass(slots=True)
@@ -75,6 +97,10 @@ class _WatchedState:
     detector_name: str
     detector: Detector[Any]
     state: Any
+    watched_since: float
+    """A bin that began before is incomplete: it cannot show that the workload is healthy."""
+    current: Verdict
+    """The verdict of the latest window."""
     open: dict[str, Verdict] = field(default_factory=dict)
     """The recorded open verdicts, by id."""
     deployments: list[Deployment] = field(default_factory=list)
@@ -83,10 +109,11 @@ class _WatchedState:
 
 
 class WorkloadWatcher:
-    """The detection loop. `ingest` may be called from any thread; the rest happens in one background thread.
+    """The detection loop. `ingest` and `answer` may be called from any thread; the rest happens in a background thread.
 
     Use as a context manager, or call `start` and `close`. Without an `evacuator` it only reports verdicts.
-    `events` is the sink for traffic samples and changes of verdicts.
+    `events` is the sink for traffic samples and verdicts. With `history`, a database, the loop keeps the measurements
+    of the last day; this needs NumPy.
     """
 
     def __init__(
@@ -94,23 +121,29 @@ class WorkloadWatcher:
         workloads: Sequence[WatchedWorkload],
         store: WatchStore,
         *,
-        evacuator: Evacuator | None = None,
+        evacuator: VerdictHandler | None = None,
         events: Sink[WatchEvent] | None = None,
+        history: Database | None = None,
         bin_seconds: float = BIN_SECONDS,
+        limits: SeriesLimits | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
         self._store = store
         self._evacuator = evacuator
         self._events = events
-        self._bins = Bins(bin_seconds)
+        self._table = SeriesTable(limits)
+        self._collector = Collector(self._table, bin_seconds)
+        self._lock = threading.Lock()
+        """Held while measurements are added and read, never while a database is used."""
         self._watched = {workload.name: self._start_workload(workload) for workload in workloads}
+        self._history = None if history is None else self._open_history(history)
         for recorded in store.list_open_verdicts():
             if recorded.workload in self._watched:
                 # Opened before a restart. The first window closes it, unless its zone is out or the verdict repeats.
                 self._watched[recorded.workload].open[recorded.id] = recorded.to_verdict()
-        self._arrived: deque[BinDelta] = deque(maxlen=MAX_HELD_DELTAS)
-        self._traffic: dict[tuple[str, Zone], Bin] = {}
+        self._traffic = TrafficMeter()
+        self._overflow_log = LogLimiter(1, OVERFLOW_LOG_SECONDS)
         self._traffic_sent_at = self._clock.wall()
         self._recent_traffic: deque[TrafficSample] = deque(maxlen=KEPT_TRAFFIC_SAMPLES)
         self._loop = BackgroundLoop(
@@ -123,25 +156,58 @@ class WorkloadWatcher:
 
     @property
     def bin_seconds(self) -> float:
-        return self._bins.seconds
+        return self._collector.seconds
 
-    def is_watched(self, workload: str, zone: str) -> bool:
-        """Return whether this zone of the workload is watched."""
-        watched = self._watched.get(workload)
-        return watched is not None and zone in watched.zones
+    def ingest(
+        self,
+        deltas: Iterable[BinDelta],
+        lateness: float = DEFAULT_LATENESS,
+        *,
+        requests: Mapping[int, Sequence[RequestRow]] | None = None,
+    ) -> Arrivals:
+        """Add measurements of a source that may be late by `lateness` seconds. Return the outcome of their requests.
 
-    def ingest(self, deltas: Iterable[BinDelta]) -> None:
-        """Queue measurements; returns immediately. Raise InvalidValue if one covers more than a bin."""
+        `requests` are single requests by the number of their bin of `bin_seconds`. Raise InvalidValue if a delta covers
+        more than a minute.
+        """
         taken = list(deltas)
         for delta in taken:
-            self._bins.check_fits(delta)
-        self._arrived.extend(taken)
+            self._collector.require_resolution(delta.seconds)
+        with self._lock:
+            now = self._clock.wall()
+            self._traffic.add(taken, chain.from_iterable((requests or {}).values()))
+            arrivals = self._collector.add_requests(requests or {}, now, lateness)
+            arrivals.merge(self._collector.add(taken, now, lateness))
+            is_logged = arrivals.overflowed and self._overflow_log.admit("", self._clock.monotonic()) is not None
+        if is_logged:
+            logger.warning(
+                "requests are counted as `other`, because a workload has too many operations or instances: %s; "
+                "look for identifiers in their names, or raise the limits in the settings of telemetry",
+                self.overflowed_requests(),
+            )
+        return arrivals
+
+    def answer(self, query: SeriesQuery) -> SeriesAnswer:
+        """Answer a query about the measurements of the last day. Raise NotFound for a workload that is not watched."""
+        self._require_watched(query.workload)
+        if self._history is None:
+            raise InvalidValue("this watcher keeps no measurements: give it a database as `history`")
+        with self._lock:
+            return self._history.answer(query, self._clock.wall())
+
+    def overflowed_requests(self) -> Mapping[str, Mapping[str, int]]:
+        """Return the requests counted as `other` because of a limit, by workload and name of the limit."""
+        with self._lock:
+            return self._table.overflowed()
 
     def announce_deployment(self, workload: str, deployment: Deployment) -> None:
         """Announce a deployment to the workload's detector. Raise NotFound if the workload is not watched."""
-        if workload not in self._watched:
-            raise NotFound(f"workload {workload} is not watched: expected one of {', '.join(self._watched)}")
+        self._require_watched(workload)
         self._watched[workload].deployments.append(deployment)
+
+    def current_verdicts(self) -> Mapping[str, Verdict]:
+        """Return the verdict of the latest window of each workload: UNKNOWN until there is a whole bin of data."""
+        return {name: watched.current for name, watched in self._watched.items()}
 
     def recent_traffic(self) -> Sequence[TrafficSample]:
         """Return the traffic samples of the last two minutes, oldest first."""
@@ -163,28 +229,48 @@ class WorkloadWatcher:
         self.close()
 
     def tick(self) -> None:
-        """Count queued measurements, and evaluate every complete bin. The background thread calls it."""
+        """Evaluate every complete bin. The background thread calls it."""
         now = self._clock.wall()
-        while self._arrived:
-            delta = self._arrived.popleft()
-            self._bins.add(delta, now)
-            if delta.key.side is Side.SERVER:
-                self._traffic.setdefault((delta.key.workload, delta.key.zone), Bin()).merge(delta.measured)
         if not 0 <= now - self._traffic_sent_at < TRAFFIC_SECONDS:
             self._send_traffic(now)
-        for start, complete in self._bins.pop_complete(now):
+        with self._lock:
+            complete = self._collector.pop_complete(now)
+        for number, bins in complete:
             for watched in self._watched.values():
-                watched.pending.append((start, complete))
+                watched.pending.append((number * self.bin_seconds, bins))
         failures = [error for watched in self._watched.values() if (error := self._catch_up(watched, now)) is not None]
+        if complete:
+            failures += self._keep(complete, now)
         if failures:
             raise failures[0]
 
+    def _keep(self, complete: Sequence[tuple[int, Mapping[BinKey, Bin]]], now: float) -> list[Exception]:
+        """Add complete bins and late measurements to the history, and save it. Return the error, if any."""
+        with self._lock:
+            late, late_minutes = self._collector.pop_late(), self._collector.pop_late_minutes()
+            if self._history is None:
+                self._forget_series(complete, now)
+                return []
+            self._history.add(complete, late, late_minutes, now)
+        try:
+            self._history.save(now)
+        except HoldfastError as error:
+            return [error]
+        return []
+
+    def _forget_series(self, complete: Sequence[tuple[int, Mapping[BinKey, Bin]]], now: float) -> None:
+        """Forget the series without measurements for a while, as a history does with those that it no longer keeps."""
+        for number, bins in complete:
+            self._table.mark_seen(map(self._table.number, bins), (number + 1) * self.bin_seconds)
+        self._table.forget(now, SHORT_TERM, LONG_TERM)
+
     def _catch_up(self, watched: _WatchedState, now: float) -> Exception | None:
         """Evaluate the pending bins of one workload; return the error that stopped it, if any."""
+        watched.watched_since = min(watched.watched_since, now)  # the clock may be set back
         while watched.pending:
             start, bins = watched.pending[0]
-            end = start + self._bins.seconds
-            if now - end > STALE_BINS * self._bins.seconds + GRACE_SECONDS:
+            end = start + self.bin_seconds
+            if now - end > STALE_BINS * self.bin_seconds + GRACE_SECONDS:
                 # It could not be evaluated in time, because a store was unavailable: its data may be outdated.
                 logger.warning(
                     "workload %s: skipped the window that ended %.0f s ago, because it could not be evaluated in time; "
@@ -192,7 +278,10 @@ class WorkloadWatcher:
                     watched.name,
                     now - end,
                 )
-            else:
+                self._set_current(
+                    watched, build_unknown_verdict(watched.name, end, "the last window was not evaluated")
+                )
+            elif end > watched.watched_since:  # earlier bins are empty
                 try:
                     self._run_detector(watched, start, bins)
                 except Exception as error:  # noqa: BLE001 - raised when all workloads were evaluated
@@ -204,9 +293,27 @@ class WorkloadWatcher:
         detector = build_detector(workload.detector, workload.options)
         kind = DETECTORS.get(workload.detector).state_type
         state, saved_at = self._store.load_state(workload.name, workload.detector, kind) or (kind(), None)
-        if saved_at is None or not 0 <= self._clock.wall() - saved_at <= STALE_STATE_BINS * self._bins.seconds:
+        now = self._clock.wall()
+        if saved_at is None or not 0 <= now - saved_at <= STALE_STATE_BINS * self.bin_seconds:
             state = kind()
-        return _WatchedState(workload.name, workload.zones, workload.detector, detector, state)
+        return _WatchedState(
+            workload.name,
+            workload.zones,
+            workload.detector,
+            detector,
+            state,
+            watched_since=now,
+            current=build_unknown_verdict(workload.name, now, NO_WHOLE_BIN),
+        )
+
+    def _open_history(self, database: Database) -> "TelemetryHistory":
+        from holdfast.telemetry.history import TelemetryHistory  # imports NumPy
+
+        return TelemetryHistory(database, self._table, self.bin_seconds, list(self._watched), self._clock.wall())
+
+    def _require_watched(self, workload: str) -> None:
+        if workload not in self._watched:
+            raise NotFound(f"workload {workload} is not watched: expected one of {', '.join(self._watched)}")
 
     def _step(self) -> float:
         self.tick()
@@ -215,22 +322,30 @@ class WorkloadWatcher:
     def _run_detector(self, watched: _WatchedState, start: float, bins: Mapping[BinKey, Bin]) -> None:
         """Evaluate a window, record the verdict, and act on it."""
         states = {} if self._evacuator is None else self._evacuator.read_states(watched.name)
-        end = start + self._bins.seconds
+        end = start + self.bin_seconds
         for deployment in [deployment for deployment in watched.deployments if deployment.end <= start]:
             watched.deployments.remove(deployment)  # not a new list: another thread may append one concurrently
         window = build_window(
             watched.name,
             watched.zones,
             start,
-            self._bins.seconds,
+            self.bin_seconds,
             bins,
             states={zone: state for zone, state in states.items() if zone in watched.zones},
             deployments=[deployment for deployment in watched.deployments if deployment.start < end],
         )
         state, verdict = watched.detector.step(watched.state, window)
+        is_part = start < watched.watched_since - START_TOLERANCE
+        missing = NO_WHOLE_BIN if is_part else ""
+        if not any(any(cells.requests) for cells in window.cells.values()):
+            missing = NO_REQUESTS
+        # Too few measurements can show a failure, but not that a workload is healthy, or that a failure has ended.
+        is_unknown = verdict.kind is VerdictKind.HEALTHY and missing != ""
         now = self._clock.wall()
         closed = [
-            known for known in watched.open.values() if known.id != verdict.id and known.zone not in window.zones_out
+            known
+            for known in watched.open.values()
+            if known.id != verdict.id and known.zone not in window.zones_out and not is_part and not is_unknown
         ]
         is_new = verdict.kind is not VerdictKind.HEALTHY and verdict.id not in watched.open
         self._store.record(
@@ -253,6 +368,11 @@ class WorkloadWatcher:
             except Conflict as error:  # another zone is out, or was taken out: the next window decides again
                 logger.info("not evacuating zone %s for %s: %s", verdict.zone, watched.name, error)
         watched.state = state
+        self._set_current(watched, build_unknown_verdict(watched.name, end, missing) if is_unknown else verdict)
+
+    def _set_current(self, watched: _WatchedState, verdict: Verdict) -> None:
+        watched.current = verdict
+        self._emit(CurrentVerdict(verdict))
 
     def _report(self, verdict: Verdict, at: float, *, is_closed: bool) -> None:
         logger.warning(
@@ -261,14 +381,8 @@ class WorkloadWatcher:
         self._emit(VerdictChange(verdict, at, is_closed))
 
     def _send_traffic(self, now: float) -> None:
-        sample = TrafficSample(
-            now,
-            {
-                name: {zone: _summarize(self._traffic.get((name, zone))) for zone in watched.zones}
-                for name, watched in self._watched.items()
-            },
-        )
-        self._traffic.clear()
+        with self._lock:
+            sample = self._traffic.pop(now, {name: watched.zones for name, watched in self._watched.items()})
         self._traffic_sent_at = now
         self._recent_traffic.append(sample)
         self._emit(sample)
@@ -278,7 +392,8 @@ class WorkloadWatcher:
             self._events.emit(event)
 
 
-def _summarize(counted: Bin | None) -> dict[str, float | int | None]:
-    if counted is None:
-        return {"requests": 0, "faults": 0, "latency": None}
-    return {"requests": counted.requests, "faults": counted.faults, "latency": counted.success_seconds.quantile(0.9)}
+def build_unknown_verdict(workload: str, at: float, reason: str) -> Verdict:
+    """Return the verdict for a time without enough measurements. It is not recorded."""
+    return Verdict(
+        id=f"{workload}/unknown/{at:.12g}", workload=workload, kind=VerdictKind.UNKNOWN, since=at, at=at, summary=reason
+    )

@@ -53,7 +53,7 @@ def bins(zone: Zone, reading: ZoneReading) -> Iterator[tuple[BinKey, Bin]]:
         assert faults <= requests
         successes = Histogram.of([] if reading.latency is None else [reading.latency] * (requests - faults))
         key = BinKey("shop", Operation("Home", "Index"), zone, f"i-{instance}", Side.SERVER)
-        yield key, Bin(requests=requests, faults=faults, success_seconds=successes)
+        yield key, Bin(requests - faults, count_5xx=faults, faults=faults, success_seconds=successes)
 
 
 def verdicts(

@@ -1,0 +1,149 @@
+"""Keep the measurements of the last day in memory, and save them, so that a restart loses only the bin in progress."""
+
+import logging
+from collections.abc import Mapping, Sequence
+
+from holdfast._errors import InvalidValue
+from holdfast._names import format_count
+from holdfast.engines import Database, Migration, Transaction
+from holdfast.telemetry.bins import LONG_TERM, MINUTE, Bin, BinKey
+from holdfast.telemetry.block import decode_block, encode_block
+from holdfast.telemetry.collector import MAX_AHEAD_SECONDS, Amendment
+from holdfast.telemetry.query import SeriesAnswer, SeriesQuery
+from holdfast.telemetry.series import SeriesTable
+from holdfast.telemetry.store import SeriesStore, StoredBlock, Tier, get_retention
+
+logger = logging.getLogger("holdfast.telemetry")
+
+SUBSYSTEM = "telemetry"
+
+MIGRATIONS = (
+    Migration(
+        1,
+        "the bins of workloads",
+        (
+            """create table holdfast_telemetry_bin (
+                workload text not null,
+                tier text not null,
+                start double precision not null,
+                seconds double precision not null,
+                content bytea not null,
+                primary key (workload, tier, start)
+            )""",
+        ),
+    ),
+)
+
+_SAVE = (
+    "insert into holdfast_telemetry_bin (workload, tier, start, seconds, content) values ($1, $2, $3, $4, $5) "
+    "on conflict (workload, tier, start) do update set seconds = excluded.seconds, content = excluded.content"
+)
+_DELETE = "delete from holdfast_telemetry_bin where workload = $1 and tier = $2 and start < $3"
+_DELETE_ALL = "delete from holdfast_telemetry_bin where start < $1"
+_LOAD = (
+    "select start, seconds, content from holdfast_telemetry_bin "
+    "where workload = $1 and tier = $2 and start >= $3 and start <= $4 order by start"
+)
+
+
+class TelemetryHistory:
+    """The measurements of the last day, in memory and in a database. Needs NumPy.
+
+    Not thread-safe, except that `save` may run beside the other methods: it needs the database, and may take long.
+    """
+
+    def __init__(
+        self, database: Database, table: SeriesTable, seconds: float, workloads: Sequence[str], now: float
+    ) -> None:
+        self._database = database
+        self._table = table
+        self._workloads = workloads
+        self._store = SeriesStore(table, seconds)
+        self._unsaved: dict[tuple[str, Tier, float], tuple[float, bytes]] = {}
+        """Length and content of bins, by workload, tier and start."""
+        database.migrate(SUBSYSTEM, MIGRATIONS)
+        # Also the bins of workloads that are no longer in the settings.
+        database.write_statement(_DELETE_ALL, (now - LONG_TERM - seconds,), is_idempotent=True)
+        for workload in workloads:
+            for tier in Tier:
+                times = now - get_retention(tier), now + MAX_AHEAD_SECONDS
+                for stored in _load(database, table, workload, tier, times):
+                    self._store.load(stored)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the stored measurements in memory, in bytes."""
+        return self._store.nbytes
+
+    def add(
+        self,
+        complete: Sequence[tuple[int, Mapping[BinKey, Bin]]],
+        late: Mapping[int, Amendment],
+        late_minutes: Mapping[int, Amendment],
+        now: float,
+    ) -> None:
+        """Add complete bins and late measurements, drop the bins that are too old, and encode changes for `save`."""
+        for number, bins in complete:
+            self._store.close_bin(number, bins, self._workloads)
+        self._store.amend(late, late_minutes)
+        self._store.prune(now)
+        for each in self._store.pop_changed():
+            encoded = encode_block(each.block, self._table)
+            self._unsaved[each.workload, each.tier, each.start] = each.seconds, encoded
+
+    def save(self, now: float) -> None:
+        """Save all changes, and delete the bins that are too old, in one transaction. If it fails, call it again."""
+        changes, self._unsaved = self._unsaved, {}
+        # Bins that are too old are left out, or a long failure of the database would fill the memory.
+        unsaved = {key: each for key, each in changes.items() if key[2] >= now - get_retention(key[1])}
+        if not unsaved:
+            return
+
+        def write(transaction: Transaction) -> None:
+            transaction.execute_many(_SAVE, [(*key, *each) for key, each in unsaved.items()])
+            for workload in {key[0] for key in unsaved}:
+                for tier in Tier:
+                    transaction.execute(_DELETE, (workload, tier, now - get_retention(tier)))
+
+        try:
+            self._database.write(write)
+        except BaseException:
+            self._unsaved = unsaved | self._unsaved
+            raise
+
+    def answer(self, query: SeriesQuery, now: float) -> SeriesAnswer:
+        """Answer a query. Raise InvalidValue if its step is too short for stored bins, or the answer too long."""
+        return self._store.answer(query, now)
+
+
+def answer_from(database: Database, query: SeriesQuery, seconds: float, now: float) -> SeriesAnswer:
+    """Answer a query from saved bins, in a process that has no history: without the bin in progress."""
+    database.migrate(SUBSYSTEM, MIGRATIONS)
+    table = SeriesTable()
+    store = SeriesStore(table, seconds)
+    for tier in Tier:
+        if tier is not Tier.INSTANCES or query.is_by_instance:  # they are many
+            for stored in _load(database, table, query.workload, tier, (query.start - MINUTE, now + MAX_AHEAD_SECONDS)):
+                store.load(stored)
+    return store.answer(query, now)
+
+
+def _load(
+    database: Database, table: SeriesTable, workload: str, tier: Tier, times: tuple[float, float]
+) -> list[StoredBlock]:
+    """Return the saved bins of one tier that start between two times. Skip damaged ones, with a log line."""
+    found: list[StoredBlock] = []
+    problems: list[InvalidValue] = []
+    rows = database.read(lambda transaction: transaction.execute(_LOAD, (workload, tier, *times)))
+    for start, seconds, content in rows:
+        try:
+            found.append(StoredBlock(workload, tier, start, seconds, decode_block(content, workload, table)))
+        except InvalidValue as error:
+            problems.append(error)
+    if problems:
+        logger.warning(
+            "left out %s of telemetry that cannot be read; the first: %s",
+            format_count(len(problems), "stored bin"),
+            problems[0],
+        )
+    return found

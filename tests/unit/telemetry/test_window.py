@@ -1,0 +1,70 @@
+"""The windows that detectors see of bins."""
+
+import numpy
+import pytest
+
+from holdfast import Operation, Side, Zone, ZoneState
+from holdfast.metrics import Histogram
+from holdfast.telemetry import Bin, BinKey, Deployment, Window, build_deltas, build_window
+from tests.unit.telemetry.measured import AZ1, AZ2, CART, HOME, START, key, outcome
+
+
+def test_a_window_reads_every_zone_also_the_silent_ones() -> None:
+    happened = [
+        outcome(START + 1, "az1", instance, faults=faults, seconds=0.1)
+        for instance, faults in (("i-1", 0), ("i-1", 2), ("i-2", 0))
+    ]
+    bins = {delta.key: delta.measured for delta in build_deltas(happened, 10.0)}
+    window = build_window("shop", (AZ1, AZ2), START, 10.0, bins)
+    one, other = window.reading(AZ1), window.reading(AZ2)
+    assert (one.requests, one.faults, one.instances, one.failing_instances) == (4, 2, 2, 1)
+    assert one.fault_rate == 0.5
+    assert one.latency == pytest.approx(0.1, rel=0.05)
+    assert (other.requests, other.fault_rate, other.latency) == (0, 0.0, None)
+    assert window.end == START + 10
+
+
+def test_another_workload_and_another_side_are_left_out_of_a_reading() -> None:
+    bins = {key(): Bin(count_2xx=1)}
+    assert build_window("other", (AZ1,), START, 10, bins).reading(AZ1).requests == 0
+    seen_by_client = {key(side=Side.CLIENT): Bin(count_2xx=1)}
+    assert build_window("shop", (AZ1,), START, 10, seen_by_client).reading(AZ1).requests == 0
+
+
+def test_a_window_without_traffic_is_empty() -> None:
+    window = build_window("shop", (), START, 10.0, {})
+    assert (window.shape, window.cells, window.zones_out) == ((0, 0, 0), {}, frozenset())
+    assert window == Window(workload="shop", start=START, seconds=10.0, zones=())
+
+
+def test_faults_are_those_of_the_workload_s_own_rule() -> None:
+    """A workload may count 429 against availability, and not 503."""
+    bins = {key(): Bin(count_2xx=5, count_4xx=3, count_5xx=2, faults=3)}
+    reading = build_window("shop", (AZ1,), START, 10.0, bins).reading(AZ1)
+    assert (reading.requests, reading.faults) == (10, 3)
+
+
+def test_a_window_has_arrays_by_operation_zone_and_instance_for_each_side() -> None:
+    def of(operation: Operation, zone: str, instance: str, side: Side = Side.SERVER) -> BinKey:
+        return key(operation, zone, instance, side)
+
+    bins = {
+        of(HOME, "az1", "i-2"): Bin(count_2xx=3, count_4xx=1),
+        of(CART, "az2", "i-9"): Bin(count_5xx=3, faults=3, fault_seconds=Histogram.of([0.5] * 3)),
+        of(HOME, "az1", "i-1", Side.CANARY): Bin(count_2xx=7),
+        of(HOME, "az3", "i-1"): Bin(count_2xx=100),
+    }
+    deployment = Deployment(AZ2, START, START + 5)
+    states = {AZ2: ZoneState.DRAINING, AZ1: ZoneState.RETURNING}
+    window = build_window("shop", (AZ1, AZ2), START, 10.0, bins, states=states, deployments=[deployment])
+    assert (window.operations, window.instances) == ((CART, HOME), (("i-1", "i-2"), ("i-9",)))
+    assert (window.shape, window.zones_out, window.deployments) == ((2, 2, 2), frozenset({Zone("az2")}), (deployment,))
+    server = window.cells[Side.SERVER]
+    requests = numpy.frombuffer(server.requests, "int64").reshape(window.shape)
+    assert requests.tolist() == [[[0, 0], [3, 0]], [[0, 4], [0, 0]]]
+    assert list(server.faults) == [0, 0, 3, 0, 0, 0, 0, 0]
+    assert list(server.client_errors) == [0, 0, 0, 0, 0, 1, 0, 0]
+    assert [one is not None for one in server.fault_seconds] == [False, False, True, False, False, False, False, False]
+    assert list(window.cells[Side.CANARY].requests) == [0, 0, 0, 0, 7, 0, 0, 0]
+    assert window.reading(AZ1, Side.CANARY).requests == 7
+    assert window.reading(AZ1, Side.CLIENT).requests == 0
