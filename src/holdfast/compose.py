@@ -5,22 +5,22 @@ import logging
 import os
 import pwd
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-import msgspec
-
 from holdfast._clock import SystemClock
 from holdfast._errors import Conflict, DatabaseCorrupt, NotFound, SettingsError
-from holdfast._types import StatusStore
+from holdfast._types import StatusStore, Zone
 from holdfast.config import Settings
+from holdfast.config.settings import require_known
 from holdfast.engines import Database
 
 if TYPE_CHECKING:
+    from holdfast.canary import Probe
     from holdfast.config.queues import QueueSettings
-    from holdfast.engines.aws import AwsSession
+    from holdfast.engines.aws import AwsSession, FoundZone
     from holdfast.queue.backend import Backend, QueueSnapshot
     from holdfast.status.sns import SnsPublisher
 
@@ -208,11 +208,58 @@ def open_publisher(databases: Databases, topic: str) -> "SnsPublisher":
     return SnsPublisher(databases.aws(), topic)
 
 
+def build_probes(settings: Settings, workloads: Sequence[str] = (), zone: Zone | None = None) -> "list[Probe]":
+    """Return the probes of all workloads, or of the named ones, at their endpoints in one zone, or in all zones.
+
+    Raise NotFound if there are none.
+    """
+    for name in workloads or (None,):
+        require_known(settings.workload, zone, name)
+    found = [
+        probe
+        for workload in settings.workload
+        if not workloads or workload.name in workloads
+        for canary in workload.canary
+        for probe in canary.to_probes(workload.name, workload.zones if zone is None else (zone,))
+    ]
+    if not found:
+        scope = f" of {', '.join(workloads)}" if workloads else ""
+        where = "" if zone is None else f" in zone {zone}"
+        raise NotFound(f"no canary{scope} has an endpoint{where}: add a [[workload.canary]] to the settings")
+    return found
+
+
 def open_aws_session(settings: Settings) -> "AwsSession":
     """Open the AWS session that the settings describe. Raise MissingExtra without boto3."""
     from holdfast.engines.aws import AwsOptions, AwsSession
 
-    return AwsSession(AwsOptions(**msgspec.structs.asdict(settings.aws)))
+    aws = settings.aws
+    return AwsSession(
+        AwsOptions(
+            region=aws.region,
+            profile=aws.profile,
+            role_arn=aws.role_arn,
+            external_id=aws.external_id,
+            endpoint_url=aws.endpoint_url,
+        )
+    )
+
+
+def find_zone(settings: Settings) -> "FoundZone":
+    """Return the zone of this process: `agent.zone`, or else where the platform says that it runs.
+
+    Raise NotFound, which names every source and why it failed; or EngineUnavailable if it is worth trying again.
+    """
+    from holdfast.engines.aws import ZoneFinder, ZoneOptions
+    from holdfast.engines.aws.zone_identity import open_own_session
+
+    aws = settings.aws
+
+    def open_session(region: str | None) -> "AwsSession":
+        return open_own_session(region or aws.region, profile=aws.profile, endpoint_url=aws.endpoint_url)
+
+    options = ZoneOptions(zone=settings.agent.zone, address_endpoint=aws.address_endpoint)
+    return ZoneFinder(options, open_session=open_session).find()
 
 
 def require_store(settings: Settings, subsystem: str, *, hint: str = "") -> None:

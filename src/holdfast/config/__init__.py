@@ -4,6 +4,7 @@ May import the base and the option classes of the parts. Start reading at `setti
 `load.py` reads them.
 """
 
+from holdfast.config.canaries import CanarySettings
 from holdfast.config.load import DEFAULT_SETTINGS_FILE, SETTINGS_FILE_VARIABLE, LoadedSettings, load
 from holdfast.config.queues import LimitSettings, QueueSettings, TenantSettings
 from holdfast.config.settings import (
@@ -21,6 +22,7 @@ from holdfast.config.settings import (
 __all__ = [
     "DEFAULT_SETTINGS_FILE",
     "SETTINGS_FILE_VARIABLE",
+    "CanarySettings",
     "DatabaseSettings",
     "DatabaseUrl",
     "LimitSettings",

@@ -15,8 +15,11 @@ from msgspec.structs import force_setattr
 from holdfast._errors import InvalidValue, NotFound, SettingsError
 from holdfast._names import WORKLOAD_PATTERN, get_region_code, parse_zone
 from holdfast._types import Zone
+from holdfast.config.canaries import CanarySettings
 from holdfast.config.queues import QueueSettings, require_unique_names
 from holdfast.telemetry import BIN_SECONDS
+from holdfast.telemetry.series import MAX_INSTANCES, MAX_OPERATIONS, MAX_SERIES, SeriesLimits
+from holdfast.telemetry.sources.emf_mapping import EmfMapping
 
 if TYPE_CHECKING:
     from holdfast.watch import WatchedWorkload
@@ -141,11 +144,45 @@ class DatabaseSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """PostgreSQL only. A PostgreSQL server allows 100 by default, and most of them should be left to other clients."""
 
 
+class TelemetrySourceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A source that the server polls for telemetry, in addition to what services send."""
+
+    kind: str
+    """The name of a registered source."""
+    options: dict[str, Any] = {}
+
+    def __post_init__(self) -> None:
+        from holdfast.telemetry.source import parse_source_options  # needed only if sources are configured
+
+        try:
+            parse_source_options(self.kind, self.options)
+        except SettingsError as error:
+            raise InvalidValue(f"kind: {error}") from error
+
+
 class TelemetrySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The aggregation of telemetry."""
+    """The reading and aggregation of telemetry."""
 
     bin_seconds: Annotated[float, Meta(ge=0.5, le=600)] = BIN_SECONDS
     """The length of a bin, for all workloads."""
+    max_operations: Annotated[int, Meta(ge=1, le=100_000)] = MAX_OPERATIONS
+    max_instances: Annotated[int, Meta(ge=1, le=1_000_000)] = MAX_INSTANCES
+    max_series: Annotated[int, Meta(ge=1, le=10_000_000)] = MAX_SERIES
+    """Limits of each workload. Beyond them, measurements are added to `other`, so that memory stays bounded."""
+    server: str = "http://127.0.0.1:8470"
+    """The server that `holdfast canary` sends to: by default at the server's own default address."""
+    emf: tuple[EmfMapping, ...] = ()
+    """Namespaces of other emitters than Holdfast, with their names of metrics and dimensions."""
+    source: tuple[TelemetrySourceSettings, ...] = ()
+
+    def __post_init__(self) -> None:
+        require_unique_names("emf", [mapping.namespace for mapping in self.emf])
+
+    @property
+    def limits(self) -> SeriesLimits:
+        return SeriesLimits(
+            max_operations=self.max_operations, max_instances=self.max_instances, max_series=self.max_series
+        )
 
 
 class MetricsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -172,6 +209,8 @@ class AwsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     role_arn: str | None = None
     external_id: str | None = None
     endpoint_url: str | None = None
+    address_endpoint: str | None = None
+    """A what-is-my-address endpoint, from which Lambda functions without Lambda's metadata find their zone."""
 
 
 def _require_topic(topic: str | None) -> None:
@@ -206,7 +245,7 @@ class AgentSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     """The endpoints that `holdfast agent` follows for a host, and how it publishes the zone statuses there."""
 
     zone: str | None = None
-    """The host's own AZ-ID. A health check can speak for one zone only."""
+    """The AZ-ID of this host. None means to find it: the agent always does, a worker if it follows zone statuses."""
     workload: str | None = None
     """None means to follow only the zones that are out for all workloads."""
     endpoints: tuple[str, ...] = ("http://127.0.0.1:8470",)
@@ -251,14 +290,27 @@ class WorkloadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     region: Annotated[str, Meta(min_length=1)]
     zones: Annotated[tuple[str, ...], Meta(min_length=2, max_length=32)]
     """AZ-IDs, never names: `use1-az1`, not `us-east-1a`. At least two, because traffic needs a zone to move to."""
+    fault_statuses: tuple[str, ...] = ("5xx",)
+    """HTTP statuses that count against availability: classes, `4xx` or `5xx`, and single statuses, such as `429`."""
     detector: dict[str, Any] = {}
     """The `name` of the detector and its options. After loading, this contains the defaults, too."""
+    canary: tuple[CanarySettings, ...] = ()
+    """What `holdfast canary` probes."""
 
     def __post_init__(self) -> None:
         for zone in self.zones:
             parse_zone(zone)
         if len(set(self.zones)) < len(self.zones):
             raise InvalidValue(f"zones: expected every zone once, found {', '.join(self.zones)}")
+        from holdfast.telemetry.faults import FaultStatuses  # needed only if workloads are configured
+
+        try:
+            FaultStatuses.parse(self.fault_statuses)
+        except InvalidValue as error:
+            raise InvalidValue(f"fault_statuses: {error}") from error
+        require_unique_names("canary", [canary.operation for canary in self.canary], "operation")
+        for canary in self.canary:
+            canary.require_zones(self.zones)
         force_setattr(self, "detector", _complete_detector(self.detector))
 
     def to_watched_workload(self) -> "WatchedWorkload":
@@ -338,6 +390,13 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         require_unique_names("workload", [workload.name for workload in self.workload])
         require_unique_names("queue", [queue.name for queue in self.queue])
+        workloads = {workload.name for workload in self.workload}
+        for index, mapping in enumerate(self.telemetry.emf):
+            if mapping.workload not in workloads:
+                raise InvalidValue(
+                    f"telemetry.emf[{index}].workload: no workload {mapping.workload!r} is configured: "
+                    f"expected one of {', '.join(sorted(workloads)) or 'those that [[workload]] defines'}"
+                )
         if self.server.allow_anonymous and not self.status.allow_anonymous_reads:
             raise InvalidValue(
                 "server.allow_anonymous is true and status.allow_anonymous_reads is false: the first requires no "

@@ -133,12 +133,17 @@ class TestWhatOverrides:
             "database.timeout": "1",
             "database.max_connections": "1",
             "telemetry.bin_seconds": "5",
+            "telemetry.max_operations": "10",
+            "telemetry.max_instances": "20",
+            "telemetry.max_series": "30",
+            "telemetry.server": "x",
             "metrics.export": "emf,prometheus:9464",
             "aws.region": "x",
             "aws.profile": "x",
             "aws.role_arn": "x",
             "aws.external_id": "x",
             "aws.endpoint_url": "x",
+            "aws.address_endpoint": "x",
             "status.store": "dynamodb:zones",
             "status.refresh_interval": "2",
             "status.allow_anonymous_reads": "false",
@@ -505,6 +510,11 @@ class TestLists:
         assert (shop.name, shop.zones, shop.detector["max_latency"]) == ("shop", ("use1-az1", "use1-az2"), 2.0)
         assert (cart.name, cart.detector["max_latency"]) == ("cart", 0.5)
 
+    def test_statuses_that_are_faults_are_5xx_unless_told(self, tmp_path: Path) -> None:
+        text = WORKLOAD + "fault_statuses = ['5xx', '429']\n" + WORKLOAD.replace("shop", "cart")
+        shop, cart = load(self.write(tmp_path, text), {}).settings.workload
+        assert (shop.fault_statuses, cart.fault_statuses) == (("5xx", "429"), ("5xx",))
+
     def test_origins_tell_the_elements_apart(self, tmp_path: Path) -> None:
         text = WORKLOAD + WORKLOAD.replace("shop", "cart") + "[workload.detector]\nconsecutive_windows = 3\n"
         file = self.write(tmp_path, text)
@@ -522,6 +532,13 @@ class TestLists:
             (("'use1-az2'", "'use1-az1'"), 4, "workload[0].zones: expected every zone once, found use1-az1, use1-az1"),
             ((", 'use1-az2'", ""), 4, "workload[0].zones: expected a list of length >= 2, found a list"),
             (("'shop'", "'a b'"), 2, "workload[0].name: expected text matching regex"),
+            (
+                (END, END + "fault_statuses = ['5xx', '3xx']\n"),
+                5,
+                "workload[0].fault_statuses: '3xx' is no status that can be a fault: expected 4xx, 5xx, or a single",
+            ),
+            ((END, END + "fault_statuses = []\n"), 5, "workload[0].fault_statuses: no status would be a fault"),
+            ((END, END + "fault_statuses = [429]\n"), 5, "workload[0].fault_statuses[0]: expected text, found 429"),
             (
                 (END, END + "detector = {name = 'oracle'}\n"),
                 5,
