@@ -14,7 +14,7 @@ from holdfast.metrics import Exporter, LogExporter, PrometheusExporter
 from holdfast.queue.metrics import QueueMetrics
 from holdfast.server.auth import Authenticator
 from holdfast.server.executor import BoundedExecutor
-from holdfast.server.metrics import AnsweredRequest, ServerMetrics
+from holdfast.server.metrics import AnsweredRequest, ReceivedTelemetry, ServerMetrics
 from holdfast.server.problems import build_problem_response
 from holdfast.server.queues import QueueMonitor
 from holdfast.server.routes.credentials import create_credential, list_credentials, revoke_credential, whoami
@@ -27,7 +27,7 @@ from holdfast.server.routes.metrics import ScrapeCache, metrics
 from holdfast.server.routes.page import events, overview, page, page_without_body, verdicts
 from holdfast.server.routes.queues import list_queues, queue_state, sweep, tenant_usage
 from holdfast.server.routes.status import build_status_router, change_workload, change_zone, history
-from holdfast.server.routes.telemetry import ingest
+from holdfast.server.routes.telemetry import ingest, series
 from holdfast.server.state import ServerState, Services
 from holdfast.status.metrics import observe_zones
 
@@ -66,6 +66,7 @@ def create_app(
     streams = {"events": services.hub, "status": services.status_hub}
     server_metrics = ServerMetrics(other_exporter, *exporters, streams=streams)
     observe_zones(services.status_cache, other_exporter, *exporters)
+    server_metrics.observe_detection(lambda: services.detection.is_running)
     queue_watch = QueueMonitor(services.queues, queue_metrics)
 
     async def count_answer(message: Message, scope: Scope) -> None:
@@ -78,7 +79,10 @@ def create_app(
         services.hub.start()
         services.status_hub.start()
         watching = asyncio.create_task(queue_watch.run())
+        services.detection.on_polled = lambda result: server_metrics.emit(ReceivedTelemetry(result))
+        await services.detection.start()
         yield
+        await services.detection.close()
         watching.cancel()
         with suppress(asyncio.CancelledError):
             await watching
@@ -92,6 +96,7 @@ def create_app(
             *(whoami, list_credentials, create_credential, revoke_credential),
             *(
                 ingest,
+                series,
                 # With allow_anonymous, the guard admits every user of this machine, and nobody else.
                 build_status_router(is_open=allow_anonymous_reads and not allow_anonymous),
                 history,

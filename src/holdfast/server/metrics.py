@@ -1,14 +1,15 @@
 """Metrics of the server itself: requests, lines of telemetry, and clients of its streams."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from holdfast.metrics.cardinality import OTHER
 from holdfast.metrics.exporter import Exporter
-from holdfast.metrics.instruments import Instrument, InstrumentType, Label, Measurement, Series
+from holdfast.metrics.instruments import Instrument, InstrumentType, Label, Measurement, Series, powers_of_two
 from holdfast.metrics.sink import MetricsSink
+from holdfast.server.detection.messages import IngestResult
 
 REQUESTS = Instrument(
     type=InstrumentType.COUNTER,
@@ -18,13 +19,49 @@ REQUESTS = Instrument(
     labels=(Label("method", "http.request.method"), Label("route", "http.route")),
     detail=Label("status", "http.response.status_code"),
 )
-TELEMETRY_LINES = Instrument(
+TELEMETRY_RECORDS = Instrument(
     type=InstrumentType.COUNTER,
-    name="holdfast.server.telemetry.lines",
-    unit="{line}",
-    description="Received lines of telemetry.",
+    name="holdfast.server.telemetry.records",
+    unit="{record}",
+    description="Received records of telemetry.",
     detail=Label("result"),
     cloudwatch_names={"accepted": ("TelemetryAccepted",), "refused": ("TelemetryRefused",)},
+)
+TELEMETRY_REFUSED = Instrument(
+    type=InstrumentType.COUNTER,
+    name="holdfast.server.telemetry.refused",
+    unit="{record}",
+    description="Refused records of telemetry, by reason.",
+    detail=Label("reason"),
+)
+TELEMETRY_LATE = Instrument(
+    type=InstrumentType.COUNTER,
+    name="holdfast.server.telemetry.late_requests",
+    unit="{request}",
+    description="Measured requests that arrived after their bin was judged: stored, or dropped as too late.",
+    detail=Label("outcome"),
+    cloudwatch_names={"": ("TelemetryLate",)},
+)
+TELEMETRY_LAG = Instrument(
+    type=InstrumentType.HISTOGRAM,
+    name="holdfast.server.telemetry.lag",
+    unit="s",
+    description="Age of the oldest record of a batch when it arrived.",
+    buckets=powers_of_two(-4, 10),
+)
+TELEMETRY_OVERFLOWED = Instrument(
+    type=InstrumentType.COUNTER,
+    name="holdfast.server.telemetry.overflowed_requests",
+    unit="{request}",
+    description="Measured requests counted as `other`, because a workload has too many operations or instances.",
+    cloudwatch_names={"": ("TelemetryOverflowed",)},
+)
+DETECTION_RUNNING = Instrument(
+    type=InstrumentType.GAUGE,
+    name="holdfast.server.detection_running",
+    unit="",
+    description="1 if the detection process answers, 0 while it is restarted.",
+    cloudwatch_names={"": ("DetectionRunning",)},
 )
 LISTENERS = Instrument(
     type=InstrumentType.GAUGE,
@@ -69,11 +106,10 @@ class AnsweredRequest(msgspec.Struct, frozen=True, gc=False):
     status: int
 
 
-class ReceivedLines(msgspec.Struct, frozen=True, gc=False):
-    """The number of lines of telemetry in one request."""
+class ReceivedTelemetry(msgspec.Struct, frozen=True, gc=False):
+    """The telemetry of one request."""
 
-    accepted: int
-    refused: int
+    result: IngestResult
 
 
 class RefusedConnection(msgspec.Struct, frozen=True, gc=False):
@@ -102,10 +138,18 @@ class Stream(Protocol):
         """The number of connected clients."""
 
 
-class ServerMetrics(MetricsSink[AnsweredRequest | ReceivedLines | RefusedConnection]):
+class ServerMetrics(MetricsSink[AnsweredRequest | ReceivedTelemetry | RefusedConnection]):
     """A sink that measures requests, telemetry, streams and connections of the server."""
 
-    instruments = (REQUESTS, TELEMETRY_LINES, REFUSED_CONNECTIONS)
+    instruments = (
+        REQUESTS,
+        TELEMETRY_RECORDS,
+        TELEMETRY_REFUSED,
+        TELEMETRY_LATE,
+        TELEMETRY_OVERFLOWED,
+        TELEMETRY_LAG,
+        REFUSED_CONNECTIONS,
+    )
 
     def __init__(self, *exporters: Exporter, streams: Mapping[str, Stream]) -> None:
         super().__init__(*exporters)
@@ -127,11 +171,27 @@ class ServerMetrics(MetricsSink[AnsweredRequest | ReceivedLines | RefusedConnect
         for exporter in self.exporters:
             exporter.observe((CONNECTIONS,), read)
 
-    def measure(self, event: AnsweredRequest | ReceivedLines | RefusedConnection) -> Sequence[Measurement]:
+    def observe_detection(self, is_running: Callable[[], bool]) -> None:
+        """Measure whether detection runs, whenever metrics are exported."""
+        for exporter in self.exporters:
+            exporter.observe((DETECTION_RUNNING,), lambda: [Measurement(Series(DETECTION_RUNNING), int(is_running()))])
+
+    def measure(self, event: AnsweredRequest | ReceivedTelemetry | RefusedConnection) -> Sequence[Measurement]:
         if isinstance(event, AnsweredRequest):
             method = event.method if event.method in METHODS else OTHER
             return (Measurement(Series(REQUESTS, (method, event.route or OTHER), str(event.status)), 1),)
         if isinstance(event, RefusedConnection):
             return (Measurement(Series(REFUSED_CONNECTIONS, (), event.reason), 1),)
-        found = {"accepted": event.accepted, "refused": event.refused}
-        return [Measurement(Series(TELEMETRY_LINES, (), result), count) for result, count in found.items() if count]
+        return _measure_telemetry(event.result)
+
+
+def _measure_telemetry(result: IngestResult) -> Sequence[Measurement]:
+    records = {"accepted": result.accepted, "refused": result.refused}
+    found = [(TELEMETRY_RECORDS, name, number) for name, number in records.items()]
+    found += [(TELEMETRY_REFUSED, reason, number) for reason, number in result.refused_by_reason.items()]
+    found += [(TELEMETRY_LATE, "stored", result.late), (TELEMETRY_LATE, "dropped", result.too_late)]
+    found.append((TELEMETRY_OVERFLOWED, "", result.overflowed))
+    measured = [Measurement(Series(instrument, (), name), number) for instrument, name, number in found if number]
+    if result.lag is not None:
+        measured.append(Measurement(Series(TELEMETRY_LAG, ()), result.lag))
+    return measured

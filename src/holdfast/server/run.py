@@ -38,6 +38,7 @@ from holdfast.server.access import log_access
 from holdfast.server.app import create_app
 from holdfast.server.connections import Connections
 from holdfast.server.credentials import SUBSYSTEM, CredentialStore
+from holdfast.server.detection.process import DetectionProcess
 from holdfast.server.metrics import ServerMetrics
 from holdfast.server.protocol import HttpProtocol, WebSocketProtocol
 from holdfast.server.push import EventHub
@@ -49,7 +50,7 @@ from holdfast.server.status_publisher import StatusLogPublisher
 from holdfast.server.streams import REVOCATION_SECONDS, end_revoked_streams
 from holdfast.status.wire import StatusChange
 from holdfast.status.writer import StatusWriter
-from holdfast.watch import TrafficSample, WatchEvent, WatchStore, WorkloadWatcher, store
+from holdfast.watch import WatchStore, store
 
 logger = logging.getLogger("holdfast.server")
 
@@ -181,15 +182,6 @@ def _create_services(
         status_store, log, clock=clock, refresh_interval=settings.status.refresh_interval, on_change=publish_change
     )
     status_writer = StatusWriter(cache, clock, unpublished_store=status_store)
-    watch_store = WatchStore(databases.database(store.SUBSYSTEM))
-    watch = WorkloadWatcher(
-        [workload.to_watched_workload() for workload in settings.workload],
-        watch_store,
-        evacuator=Evacuator(cache, clock, status_writer),
-        events=_HubEvents(hub),
-        bin_seconds=settings.telemetry.bin_seconds,
-        clock=clock,
-    )
     return Services(
         stores=databases.opened,
         database=databases.database(SUBSYSTEM),
@@ -197,8 +189,8 @@ def _create_services(
         status_cache=cache,
         status_log=log,
         status_writer=status_writer,
-        watch_store=watch_store,
-        watch=watch,
+        watch_store=WatchStore(databases.database(store.SUBSYSTEM)),
+        detection=DetectionProcess(settings, Evacuator(cache, clock, status_writer), hub.publish_threadsafe, clock),
         queues=_create_queues(settings, databases),
         workloads=settings.workload,
         hub=hub,
@@ -214,8 +206,6 @@ def _start_loops(settings: Settings, databases: Databases, services: Services, s
         publisher = StatusLogPublisher(services.status_log, open_publisher(databases, settings.status.sns_topic))
         publisher.start()
         stack.callback(publisher.close)
-    services.watch.start()
-    stack.callback(services.watch.close)
     if not settings.server.allow_anonymous:
         revocations = BackgroundLoop(
             "holdfast-revocations",
@@ -226,17 +216,6 @@ def _start_loops(settings: Settings, databases: Databases, services: Services, s
         )
         revocations.start()
         stack.callback(revocations.stop, timeout=None)
-
-
-class _HubEvents:
-    """A sink that publishes the events of the detection loop to all clients of the event stream."""
-
-    def __init__(self, hub: EventHub) -> None:
-        self._hub = hub
-
-    def emit(self, event: WatchEvent) -> None:
-        name = "traffic" if isinstance(event, TrafficSample) else "verdict"
-        self._hub.publish_threadsafe(name, msgspec.json.encode(event))
 
 
 def _create_connections(max_connections: int, metrics: ServerMetrics) -> Connections:

@@ -12,6 +12,7 @@ from holdfast.engines import Database
 from holdfast.queue.events import SendEvent
 from holdfast.server.auth import Authenticator
 from holdfast.server.credentials import CredentialStore
+from holdfast.server.detection.process import DetectionProcess
 from holdfast.server.executor import BoundedExecutor
 from holdfast.server.metrics import ServerMetrics
 from holdfast.server.push import EventHub
@@ -19,7 +20,7 @@ from holdfast.server.queues import Queues
 from holdfast.server.status_cache import StatusCache
 from holdfast.server.status_log import StatusLog
 from holdfast.status.writer import StatusWriter
-from holdfast.watch import WatchStore, WorkloadWatcher
+from holdfast.watch import WatchStore
 
 if TYPE_CHECKING:
     from holdfast.server.routes.health import DatabaseProbe
@@ -36,7 +37,7 @@ class Services:
     status_log: StatusLog
     status_writer: StatusWriter
     watch_store: WatchStore
-    watch: WorkloadWatcher
+    detection: DetectionProcess
     queues: Queues
     workloads: Sequence[WorkloadSettings]
     hub: EventHub

@@ -33,6 +33,7 @@ GUARDED = [
     ("DELETE", "/v1/credentials/000000000000", {"operator"}),
     ("POST", "/v1/telemetry", {"operator", "sender"}),
     ("GET", "/v1/overview", {"operator", "viewer"}),
+    ("GET", "/v1/series", {"operator", "viewer"}),
     ("GET", "/v1/verdicts", {"operator", "viewer"}),
     ("GET", "/v1/status/history", {"operator", "viewer"}),
     ("GET", "/metrics", {"operator", "viewer"}),

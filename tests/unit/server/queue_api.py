@@ -10,11 +10,13 @@ from typing import Any, Self, TypeVar
 import httpx
 from litestar import Litestar
 
+from holdfast.config import Settings
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.queue import QueuePolicy
 from holdfast.queue.backend import Backend, QueueChange
 from holdfast.server.app import create_app
 from holdfast.server.credentials import CredentialStore, Role
+from holdfast.server.detection.process import DetectionProcess
 from holdfast.server.push import EventHub
 from holdfast.server.queues import Queues
 from holdfast.server.state import Services
@@ -100,7 +102,7 @@ def serving(directory: Path) -> Iterator[Api]:
             status_log=nothing,
             status_writer=nothing,
             watch_store=nothing,
-            watch=nothing,
+            detection=DetectionProcess(Settings(), nothing, nothing),
             queues=queues,
             workloads=(),
             hub=EventHub(),

@@ -9,10 +9,12 @@ import httpx
 import pytest
 
 from holdfast import EngineUnavailable
+from holdfast.config import Settings
 from holdfast.engines import Migration, Row, Transaction
 from holdfast.engines.database import Result, Value
 from holdfast.server.app import create_app
 from holdfast.server.credentials import CredentialStore
+from holdfast.server.detection.process import DetectionProcess
 from holdfast.server.push import EventHub
 from holdfast.server.queues import Queues
 from holdfast.server.routes import health
@@ -75,7 +77,7 @@ def ask(
         status_log=nothing,
         status_writer=nothing,
         watch_store=nothing,
-        watch=nothing,
+        detection=DetectionProcess(Settings(), nothing, nothing),
         queues=Queues(lambda: nothing),
         workloads=(),
         hub=EventHub(),

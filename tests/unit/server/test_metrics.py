@@ -16,7 +16,8 @@ from holdfast.queue import Limits, OutgoingMessage
 from holdfast.queue.backend import LeaseRequest, QueueChange, QueueSnapshot
 from holdfast.queue.backends.memory import MemoryBackend
 from holdfast.server.connections import Connections
-from holdfast.server.metrics import AnsweredRequest, ReceivedLines, RefusedConnection, ServerMetrics
+from holdfast.server.detection.messages import IngestResult
+from holdfast.server.metrics import AnsweredRequest, ReceivedTelemetry, RefusedConnection, ServerMetrics
 from holdfast.server.queues import SWEEP_EVERY, QueueMonitor, Queues
 from holdfast.server.routes.metrics import CACHE_SECONDS, ScrapeCache
 from holdfast.testing import FakeClock
@@ -135,11 +136,17 @@ def test_it_tells_what_was_answered_and_who_listens(api: Api, clock: FakeClock) 
 def test_lines_of_telemetry_are_counted_by_what_became_of_them() -> None:
     prometheus = PrometheusExporter()
     metrics = ServerMetrics(prometheus, streams={})
-    for event in (ReceivedLines(3, 0), ReceivedLines(2, 1), AnsweredRequest("BREW", None, 404)):
+    late = IngestResult(2, 1, "bad", {"invalid": 1}, late=4, too_late=5, overflowed=6, lag=2.5)
+    for event in (ReceivedTelemetry(IngestResult(3, 0)), ReceivedTelemetry(late), AnsweredRequest("BREW", None, 404)):
         metrics.emit(event)
     lines = prometheus.render().splitlines()
-    assert 'holdfast_server_telemetry_lines_total{result="accepted"} 5' in lines
-    assert 'holdfast_server_telemetry_lines_total{result="refused"} 1' in lines
+    assert 'holdfast_server_telemetry_records_total{result="accepted"} 5' in lines
+    assert 'holdfast_server_telemetry_records_total{result="refused"} 1' in lines
+    assert 'holdfast_server_telemetry_refused_total{reason="invalid"} 1' in lines
+    assert 'holdfast_server_telemetry_late_requests_total{outcome="stored"} 4' in lines
+    assert 'holdfast_server_telemetry_late_requests_total{outcome="dropped"} 5' in lines
+    assert "holdfast_server_telemetry_overflowed_requests_total{} 6" in lines
+    assert "holdfast_server_telemetry_lag_seconds_sum{} 2.5" in lines
     assert 'holdfast_server_requests_total{method="other",route="other",status="404"} 1' in lines
 
 

@@ -7,7 +7,7 @@ const MAX_PAUSE_MS = 5000;
 const PROBLEMS_EVERY_MS = 10_000;
 
 const state = {
-  workloads: [], out: new Map(), verdicts: new Map(), traffic: [], story: [], binSeconds: 10, isOperator: false,
+  workloads: [], out: new Map(), verdicts: new Map(), current: new Map(), traffic: [], story: [], binSeconds: 10, isOperator: false,
 };
 const element = (id) => document.getElementById(id);
 
@@ -153,6 +153,18 @@ function zoneCard(workload, zone) {
   return card;
 }
 
+// The verdict of the latest window in words. Without enough data it is unknown, not healthy.
+function currentVerdict(workload) {
+  const line = make("p", { className: "current" });
+  cards.push(() => {
+    const verdict = state.current.get(workload.name);
+    const kind = verdict?.kind ?? "unknown";
+    const reason = kind === "healthy" || !verdict ? "" : `: ${verdict.summary}`;
+    line.textContent = `Verdict of detection: ${kind}${reason}.`;
+  });
+  return line;
+}
+
 function build() {
   cards.length = 0;
   element("unconfigured").hidden = state.workloads.length > 0;
@@ -162,6 +174,7 @@ function build() {
         "div",
         {},
         make("h2", { textContent: `${workload.name} in ${workload.region}` }),
+        currentVerdict(workload),
         make("div", { className: "zones" }, ...workload.zones.map((zone) => zoneCard(workload, zone))),
       ),
     ),
@@ -304,6 +317,10 @@ const handlers = {
     applyVerdict({ ...verdict, opened_at: openedAt, closed_at: isClosed ? at : null });
     showAll();
   },
+  current({ verdict }) {
+    state.current.set(verdict.workload, verdict);
+    show();
+  },
   status(status) {
     applyStatus(status);
     showAll();
@@ -334,6 +351,7 @@ async function loadOverview() {
   state.isOperator = caller.role === "operator";
   state.workloads = overview.workloads;
   state.binSeconds = overview.bin_seconds;
+  state.current = new Map(Object.entries(overview.current_verdicts));
   state.traffic = overview.traffic.slice(-SHOWN_SECONDS);
   state.out.clear();
   state.verdicts.clear();

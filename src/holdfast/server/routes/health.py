@@ -32,7 +32,7 @@ class Ready(Struct, frozen=True, omit_defaults=True):
 
     status: Literal["ready", "degraded"]
     problems: Mapping[str, str] = {}
-    """The kind of error of each part that does not work: `queues`, or the subsystem of a database.
+    """The kind of error of each part that does not work: `queues`, `detection`, or the subsystem of a database.
 
     Everybody may read this, so that the message of the error, which may contain paths, is only in the log.
     """
@@ -106,6 +106,8 @@ class DatabaseProbe:
         self._failing = frozenset(problems)
         if services.queues.problem is not None:
             problems["queues"] = services.queues.problem
+        if not services.detection.is_running:
+            problems["detection"] = "Restarting"
         return problems
 
 

@@ -4,14 +4,14 @@ The files of the page need no credential, because they contain no data.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from typing import Any
 
 from litestar import Request, Response, get, head
 from msgspec import Struct
 
-from holdfast._types import ZoneStatus
+from holdfast._types import Verdict, ZoneStatus
 from holdfast.config import WorkloadSettings
 from holdfast.server.auth import build_route_options
 from holdfast.server.credentials import Role
@@ -44,6 +44,8 @@ class Overview(Struct, frozen=True):
     traffic: Sequence[TrafficSample]
     bin_seconds: float
     """Seconds of telemetry that a detector judges together."""
+    current_verdicts: Mapping[str, Verdict]
+    """The verdict of the latest window of each workload: `unknown` while there is not enough data."""
 
 
 @get(list(_FILES), include_in_schema=False, sync_to_thread=False)
@@ -73,8 +75,9 @@ async def overview(state: ServerState) -> Overview:
         services.workloads,
         services.status_cache.snapshot().statuses,
         verdicts,
-        services.watch.recent_traffic(),
-        services.watch.bin_seconds,
+        services.detection.recent_traffic(),
+        services.detection.bin_seconds,
+        services.detection.current_verdicts(),
     )
 
 

@@ -1,60 +1,96 @@
-"""Receive telemetry: lines of embedded metric format, as services write them for CloudWatch."""
+"""Receive telemetry, as services write it for CloudWatch, and answer questions about it."""
 
-from typing import Any
+from typing import Annotated, Any, Literal
 
-from litestar import Request, post
-from msgspec import Struct
+from litestar import Request, Response, get, post
+from litestar.exceptions import HTTPException
+from litestar.params import FromQuery, QueryParameter
 
+from holdfast._clock import SystemClock
 from holdfast._errors import InvalidValue
+from holdfast._names import parse_operation
+from holdfast._types import Side, Zone
 from holdfast.server.auth import build_route_options
 from holdfast.server.credentials import Role
-from holdfast.server.metrics import ReceivedLines
+from holdfast.server.detection.messages import IngestResult
+from holdfast.server.metrics import ReceivedTelemetry
 from holdfast.server.state import ServerState
-from holdfast.telemetry import build_deltas, decode_emf
+from holdfast.telemetry.query import SeriesQuery
+from holdfast.telemetry.sinks.server import BATCH_HEADER
 
-
-class IngestResult(Struct, frozen=True):
-    """The number of accepted and refused lines. A refused line does not affect the others."""
-
-    accepted: int
-    refused: int
-    reason: str | None = None
-    """Reason for the first refused line."""
+_MAX_BATCH_CHARACTERS = 64
+_ACCEPTED = {"Accept-Encoding": "gzip"}
+"""Tells senders that they may compress (RFC 7694)."""
+_ENCODINGS = {"": False, "identity": False, "gzip": True, "x-gzip": True}
 
 
 @post(
     "/v1/telemetry",
     status_code=202,
     summary="Send telemetry",
-    **build_route_options("telemetry", Role.SENDER, errors=(400, 413)),
+    **build_route_options("telemetry", Role.SENDER, errors=(400, 413, 415)),
 )
-async def ingest(request: Request[Any, Any, Any], state: ServerState) -> IngestResult:
-    """Receive requests in embedded metric format, one JSON object per line (`application/x-ndjson`).
+async def ingest(request: Request[Any, Any, Any], state: ServerState) -> Response[IngestResult]:
+    """Receive records in embedded metric format, one JSON object per line (`application/x-ndjson`), also as gzip.
 
-    Lines of workloads that are not the sender's are refused.
+    Records of workloads that are not the sender's are refused. A batch that arrives twice with the same header
+    `X-Holdfast-Batch` counts once. While detection restarts, the answer is 503: send the batch again.
     """
-    watch, sender = state.services.watch, request.state.credential
-    outcomes, refused, reason = [], 0, None
-    for line in (await request.body()).splitlines():
-        if not line.strip():
-            continue
-        try:
-            outcome = decode_emf(line)
-        except InvalidValue as error:
-            problem = str(error)
-        else:
-            if sender.role is Role.SENDER and outcome.workload not in sender.workloads:
-                problem = (
-                    f"credential {sender.id} may not send telemetry of workload {outcome.workload!r}: "
-                    f"expected {' or '.join(sender.workloads)}"
-                )
-            elif watch.is_watched(outcome.workload, outcome.zone):
-                outcomes.append(outcome)
-                continue
-            else:
-                problem = f"no workload {outcome.workload!r} with zone {outcome.zone!r} is configured"
-        refused += 1
-        reason = reason or problem
-    watch.ingest(build_deltas(outcomes, watch.bin_seconds))
-    state.server_metrics.emit(ReceivedLines(len(outcomes), refused))
-    return IngestResult(len(outcomes), refused, reason)
+    sender = request.state.credential
+    encoding = request.headers.get("content-encoding", "").strip().lower()
+    if encoding not in _ENCODINGS:
+        problem = f"Content-Encoding is {encoding[:32]!r}: expected gzip, or none"
+        raise HTTPException(problem, status_code=415, headers=_ACCEPTED)
+    batch = request.headers.get(BATCH_HEADER)
+    if batch is not None and not 0 < len(batch) <= _MAX_BATCH_CHARACTERS:
+        raise InvalidValue(f"{BATCH_HEADER} has {len(batch)} characters: expected 1 to {_MAX_BATCH_CHARACTERS}")
+    result = await state.services.detection.ingest(
+        await request.body(),
+        is_gzip=_ENCODINGS[encoding],
+        sender=sender.id,
+        allowed=sender.workloads if sender.role is Role.SENDER else None,
+        batch=batch,
+    )
+    if not result.is_duplicate:
+        state.server_metrics.emit(ReceivedTelemetry(result))
+    return Response(result, headers=_ACCEPTED)
+
+
+@get(
+    "/v1/series",
+    summary="Show measurements over time",
+    **build_route_options("telemetry", Role.VIEWER, errors=(400, 404)),
+)
+async def series(  # noqa: PLR0917 - Litestar passes parameters by name
+    state: ServerState,
+    workload: FromQuery[str],
+    by: FromQuery[Literal["zone", "operation", "instance"] | None] = None,
+    operation: Annotated[str | None, QueryParameter(description="Only this operation, as service/name.")] = None,
+    zone: Annotated[str | None, QueryParameter(description="Only this zone.")] = None,
+    instance: Annotated[str | None, QueryParameter(description="Only this instance.")] = None,
+    side: FromQuery[Side] = Side.SERVER,
+    start: Annotated[
+        float | None, QueryParameter(description="Seconds since the epoch. Default: 15 minutes ago.")
+    ] = None,
+    end: Annotated[float | None, QueryParameter(description="Seconds since the epoch. Default: now.")] = None,
+    step: Annotated[
+        float | None, QueryParameter(description="Seconds of a point. Default: at most 300 points.")
+    ] = None,
+) -> Response[bytes]:
+    """Return rate, fault share, peak and latency percentiles of a workload, for the last 24 hours at most.
+
+    One series in total, or one for each zone, operation or instance.
+    """
+    now = SystemClock().wall()
+    query = SeriesQuery(
+        workload=workload,
+        start=now - 900 if start is None else start,
+        end=now if end is None else end,
+        by=by,
+        operation=None if operation is None else parse_operation(operation),
+        zone=None if zone is None else Zone(zone),
+        instance=instance,
+        side=side,
+        step=step,
+    )
+    return Response(await state.services.detection.answer(query), media_type="application/json")

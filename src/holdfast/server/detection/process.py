@@ -1,0 +1,276 @@
+"""Run the detection process, restart it if it ends, and pass on questions and answers."""
+
+import asyncio
+import logging
+import pickle
+import random
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from itertools import count
+
+import msgspec
+
+from holdfast._background import FAILURE_BACKOFF
+from holdfast._clock import Clock, SystemClock
+from holdfast._errors import EngineUnavailable, NotFound
+from holdfast._names import format_count
+from holdfast._types import Verdict, Zone
+from holdfast.config import Settings
+from holdfast.server.detection.messages import (
+    LENGTH,
+    POLLED,
+    Answer,
+    Evacuate,
+    Event,
+    FromChild,
+    Ingest,
+    IngestResult,
+    Query,
+    ReadStates,
+    Ready,
+    Start,
+    ToChild,
+    build_error_answer,
+    decode_from_child,
+    encode_message,
+    get_content,
+)
+from holdfast.telemetry.query import SeriesQuery
+from holdfast.watch import CurrentVerdict, TrafficSample, VerdictHandler
+from holdfast.watch.watch import KEPT_TRAFFIC_SAMPLES, build_unknown_verdict
+
+logger = logging.getLogger("holdfast.detection")
+
+START_SECONDS = 15.0
+"""How long the server waits for the child when it starts: it loads a day of measurements."""
+STOP_SECONDS = 1.0
+"""How long the child may take to finish its window before it is killed: less than the server's own timeout."""
+MAX_WAITING = 32
+"""Questions that may wait for the child, for about a second. Further ones are refused, so that memory is bounded."""
+STABLE_SECONDS = 30.0
+"""A child that ran this long was well: after its end, the next one starts at once."""
+RESTARTING = "the detection process is not running: it is being restarted"
+
+
+class DetectionProcess:
+    """The child process that keeps measurements and reaches verdicts. For use in one event loop.
+
+    `publish` gets the name and JSON of every event. While the child is not running, questions raise EngineUnavailable
+    and the current verdict of every workload is UNKNOWN.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        handler: VerdictHandler,
+        publish: Callable[[str, bytes], None],
+        clock: Clock | None = None,
+    ) -> None:
+        self._settings = settings
+        self._handler = handler
+        self._publish = publish
+        self._clock = clock or SystemClock()
+        self._child: Process | None = None
+        self._is_ready = False
+        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._numbers = count(1)
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._supervisor: asyncio.Task[None] | None = None
+        self._first_start = asyncio.Event()
+        self._verdicts: dict[str, Verdict] = {}
+        self._traffic: deque[TrafficSample] = deque(maxlen=KEPT_TRAFFIC_SAMPLES)
+        self.restarts = 0
+        """Number of times that the child ended unexpectedly."""
+        self.on_polled: Callable[[IngestResult], None] = lambda _: None
+        """Called with what polled sources have read."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the child answers questions. True without workloads: then there is no child, and nothing to watch."""
+        return self._is_ready or not self._settings.workload
+
+    @property
+    def pid(self) -> int | None:
+        """The process id of the child, or None while there is none."""
+        return None if self._child is None else self._child.pid
+
+    @property
+    def bin_seconds(self) -> float:
+        return self._settings.telemetry.bin_seconds
+
+    def recent_traffic(self) -> Sequence[TrafficSample]:
+        """Return the traffic samples of the last two minutes, oldest first."""
+        return list(self._traffic)
+
+    def current_verdicts(self) -> Mapping[str, Verdict]:
+        """Return the verdict of the latest window of each workload: UNKNOWN while the child is not running."""
+        now = self._clock.wall()
+        return {
+            workload.name: self._verdicts.get(workload.name) or build_unknown_verdict(workload.name, now, RESTARTING)
+            for workload in self._settings.workload
+        }
+
+    async def start(self) -> None:
+        """Start the child, and wait until it is ready, has failed for the first time, or START_SECONDS have passed."""
+        if self._settings.workload and self._supervisor is None:
+            self._supervisor = asyncio.create_task(self._supervise())
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._first_start.wait(), START_SECONDS)
+
+    async def close(self) -> None:
+        """Stop the child, and kill it if it takes too long. May be repeated."""
+        supervisor, self._supervisor = self._supervisor, None
+        if supervisor is not None:
+            supervisor.cancel()
+            with suppress(asyncio.CancelledError):
+                await supervisor
+
+    async def ingest(
+        self, body: bytes, *, is_gzip: bool, sender: str, allowed: Sequence[str] | None, batch: str | None
+    ) -> IngestResult:
+        """Pass telemetry to the child, and return the result. Raise EngineUnavailable while there is no child."""
+        if not self._settings.workload:
+            lines = sum(1 for line in body.splitlines() if line.strip())
+            return IngestResult(0, lines, "no workload is configured: add a [[workload]] to the settings")
+        question = Ingest(0, body, is_gzip, sender, None if allowed is None else list(allowed), batch)
+        return msgspec.msgpack.decode(await self._ask(question), type=IngestResult)
+
+    async def answer(self, query: SeriesQuery) -> bytes:
+        """Return a SeriesAnswer as JSON. Raise NotFound for an unknown workload, EngineUnavailable without a child."""
+        known = [workload.name for workload in self._settings.workload]
+        if query.workload not in known:
+            expected = f"expected one of {', '.join(known)}" if known else "no workload is configured"
+            raise NotFound(f"workload {query.workload} is not watched: {expected}")
+        return await self._ask(Query(0, query))
+
+    async def _ask(self, question: Ingest | Query) -> bytes:
+        if not self._is_ready:
+            raise EngineUnavailable(RESTARTING)
+        if len(self._waiting) >= MAX_WAITING:
+            raise EngineUnavailable(f"{format_count(MAX_WAITING, 'request')} wait for the detection process already")
+        question.number = next(self._numbers)
+        answered = self._waiting[question.number] = asyncio.get_running_loop().create_future()
+        try:
+            await self._send(question)
+            return get_content(await answered)
+        finally:
+            self._waiting.pop(question.number, None)
+
+    async def _send(self, message: ToChild) -> None:
+        child = self._child
+        if child is None or child.stdin is None:
+            raise EngineUnavailable(RESTARTING)
+        try:
+            child.stdin.write(encode_message(message))
+            await child.stdin.drain()
+        except OSError as error:
+            raise EngineUnavailable(RESTARTING) from error
+
+    async def _supervise(self) -> None:
+        """Run the child again and again, with growing pauses while it fails."""
+        failures, pause = 0, 0.0
+        while True:
+            began = self._clock.monotonic()
+            try:
+                await self._run_child()
+            except OSError as error:
+                logger.warning("cannot start the detection process: %s", error)
+            self.restarts += 1
+            failures = 0 if self._clock.monotonic() - began >= STABLE_SECONDS else failures + 1
+            pause = FAILURE_BACKOFF.delay(failures, pause, random.random) if failures else 0.0
+            logger.warning("the detection process has ended, starting it again in %.1f s", pause)
+            self._first_start.set()
+            await asyncio.sleep(pause)
+
+    async def _run_child(self) -> None:
+        """Run the child until it ends. If this task is cancelled, stop the child."""
+        self._child = child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "holdfast.server.detection.child"),
+            stdin=PIPE,
+            stdout=PIPE,
+            start_new_session=True,  # so that Ctrl-C reaches only the server, which then stops the child
+        )
+        assert child.stdout is not None
+        try:
+            await self._send(Start(pickle.dumps(self._settings)))
+            await self._read(child.stdout)
+        except EngineUnavailable:  # it ended before it had read its settings
+            pass
+        finally:
+            self._is_ready = False
+            self._child = None
+            self._verdicts.clear()
+            for waiting in self._waiting.values():
+                if not waiting.done():
+                    waiting.set_exception(EngineUnavailable(RESTARTING))
+            await _stop(child)
+
+    async def _read(self, source: asyncio.StreamReader) -> None:
+        """Handle the messages of the child until it closes the connection."""
+        while True:
+            try:
+                length = await source.readexactly(LENGTH.size)
+                message = decode_from_child(await source.readexactly(LENGTH.unpack(length)[0]))
+            except asyncio.IncompleteReadError:
+                return
+            self._handle(message)
+
+    def _handle(self, message: FromChild) -> None:
+        match message:
+            case Answer():
+                answered = self._waiting.get(message.number)
+                if answered is not None and not answered.done():  # otherwise the client has disconnected
+                    answered.set_result(message)
+            case Event():
+                self._handle_event(message)
+            case Ready():
+                self._is_ready = True
+                self._first_start.set()
+            case ReadStates() | Evacuate():
+                task = asyncio.create_task(self._serve(message))
+                self._tasks.add(task)
+                task.add_done_callback(self._tasks.discard)
+
+    def _handle_event(self, event: Event) -> None:
+        if event.name == POLLED:
+            self.on_polled(msgspec.json.decode(event.content, type=IngestResult))
+            return
+        if event.name == "current":
+            verdict = msgspec.json.decode(event.content, type=CurrentVerdict).verdict
+            known = self._verdicts.get(verdict.workload)
+            self._verdicts[verdict.workload] = verdict
+            if known is not None and known.id == verdict.id:
+                return
+        elif event.name == "traffic":
+            self._traffic.append(msgspec.json.decode(event.content, type=TrafficSample))
+        self._publish(event.name, event.content)
+
+    async def _serve(self, question: ReadStates | Evacuate) -> None:
+        """Answer a question of the child. It needs a store, so it runs in a thread."""
+        try:
+            if isinstance(question, ReadStates):
+                states = await asyncio.to_thread(self._handler.read_states, question.workload)
+                answer = Answer(question.number, msgspec.msgpack.encode(states))
+            else:
+                zones: frozenset[Zone] = frozenset(question.zones)
+                await asyncio.to_thread(self._handler.evacuate, question.verdict, zones)
+                answer = Answer(question.number)
+        except Exception as error:  # noqa: BLE001 - the child reports it
+            answer = build_error_answer(question.number, error)
+        with suppress(EngineUnavailable):
+            await self._send(answer)
+
+
+async def _stop(child: Process) -> None:
+    """Close the connection, which ends the child after its current window, and kill it if it takes too long."""
+    if child.stdin is not None:
+        child.stdin.close()
+    try:
+        await asyncio.wait_for(child.wait(), STOP_SECONDS)
+    except TimeoutError:
+        with suppress(ProcessLookupError):
+            child.kill()
+        await child.wait()
