@@ -5,16 +5,20 @@ from typing import Annotated
 
 import msgspec
 from cyclopts import Parameter
+from msgspec.structs import replace
 
 import holdfast
 from holdfast.cli.output import Json, SettingsFile
 from holdfast.cli.remote import read_token
+from holdfast.compose import find_zone
 from holdfast.config import load
 
 
 def agent(
     *,
-    zone: Annotated[str | None, Parameter(help="The AZ-ID of this host. Overrides agent.zone.")] = None,
+    zone: Annotated[
+        str | None, Parameter(help="The AZ-ID of this host. Overrides agent.zone. Default: where AWS says it runs.")
+    ] = None,
     workload: Annotated[str | None, Parameter(help="The workload of this host. Overrides agent.workload.")] = None,
     endpoint: Annotated[
         list[str] | None,
@@ -33,7 +37,7 @@ def agent(
 
     GET /health answers 200 while the host's own zone is in, and 503 while it is out. Logs go to standard error.
     Servers that require a credential get the token in $HOLDFAST_TOKEN.
-    Example: holdfast agent --zone use1-az1 --file /run/zones.json
+    Example: holdfast agent --workload shop --file /run/zones.json
     """
     given: dict[str, object] = {
         "zone": zone,
@@ -44,11 +48,12 @@ def agent(
     }
     given |= {"file": file, "hook": hook}
     values = load(settings, options={("agent", name): value for name, value in given.items()}).settings
-    own = values.agent
     from holdfast.agent import run
     from holdfast.server.logs import configure_logging
 
     configure_logging(values.log)
+    own = replace(values.agent, zone=find_zone(values).zone)
+    values = replace(values, agent=own)
 
     def announce(address: str) -> None:
         if json:

@@ -1,4 +1,4 @@
-"""`holdfast export`: write CloudFormation templates that make DNS avoid zones that are out. Deploys nothing."""
+"""`holdfast export`: write CloudFormation templates, for DNS that avoids zones and for endpoints. Deploys nothing."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ from holdfast.cli.output import SettingsFile, create_file, print_json
 from holdfast.compose import open_aws_session
 from holdfast.config import load
 from holdfast.status.export import (
+    AddressOptions,
     BucketOptions,
     CheckTiming,
     EndpointCheck,
@@ -26,6 +27,7 @@ from holdfast.status.export import (
     RecordOptions,
     RoutingControlCheck,
     StatusBucket,
+    build_address_template,
     build_bucket_template,
     build_gateway_template,
     build_record_template,
@@ -34,7 +36,7 @@ from holdfast.status.export.checks import Check
 
 app = App(
     name="export",
-    help="Write CloudFormation templates for evacuating a zone by DNS.\n\n"
+    help="Write CloudFormation templates: for evacuating a zone by DNS, and for finding the zone of a function.\n\n"
     "Example: holdfast export status-endpoint --kind s3 --output endpoint.json",
     help_epilogue=EXIT_CODES_HELP,
 )
@@ -59,7 +61,7 @@ class TemplateOptions:
 
 
 PRINTED = TemplateOptions()
-_TIMING, _GATEWAY = CheckTiming(), GatewayOptions()
+_TIMING, _GATEWAY, _ADDRESS = CheckTiming(), GatewayOptions(), AddressOptions()
 
 
 @app.command
@@ -196,6 +198,23 @@ def status_endpoint(
         burst=burst,
     )
     target.write(build_gateway_template(options))
+
+
+@app.command(name="address-endpoint")
+def address_endpoint(
+    *,
+    vpc_endpoint: Annotated[
+        str | None, Parameter(help="An interface endpoint of execute-api in the VPC. Default: the stack creates one.")
+    ] = None,
+    stage: Annotated[str, Parameter(help="The first part of the path.")] = _ADDRESS.stage,
+    target: TemplateOptions = PRINTED,
+) -> None:
+    """Write a private API that tells Lambda functions in a VPC their address, to find their zone.
+
+    Only for functions without Lambda's metadata endpoint. Set aws.address_endpoint to the output of the stack.
+    Example: holdfast export address-endpoint --output address.json
+    """
+    target.write(build_address_template(AddressOptions(vpc_endpoint=vpc_endpoint, stage=stage)))
 
 
 def _zones(given: Sequence[str], *, discover: bool, region: str | None, settings: Path | None) -> tuple[NamedZone, ...]:

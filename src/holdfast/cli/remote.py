@@ -1,4 +1,4 @@
-"""Read and change zone statuses of a remote server, over its HTTP API."""
+"""Ask a remote server over its HTTP API, and read and change its zone statuses."""
 
 import http.client
 import os
@@ -50,11 +50,8 @@ def read_token() -> str | None:
     return os.environ.get(TOKEN_VARIABLE, "").strip() or None
 
 
-class RemoteZones:
-    """The zone statuses of a remote server. Raises the errors that the server reports."""
-
-    can_expire = True
-    """The server brings expired zones in."""
+class RemoteServer:
+    """A remote server. Raises the errors that the server reports."""
 
     def __init__(self, address: str, token: str | None) -> None:
         self._address = check_address(address)
@@ -62,33 +59,8 @@ class RemoteZones:
         self.location = f"server: {self._display_address}"
         self._token = token
 
-    def read(self, zone: Zone | None = None, workload: str | None = None) -> tuple[Sequence[ZoneStatus], float]:
-        """Return all statuses, and the server's time."""
-        del zone, workload  # the server does not tell which zones and workloads are configured
-        snapshot = self._request("GET", "/v1/status", StatusSnapshot)
-        return snapshot.statuses, snapshot.at
-
-    def take_out(
-        self, zone: Zone, workload: str | None, *, reason: str, seconds: float | None, force: bool
-    ) -> ZoneStatus:
-        return self._change(zone, workload, {"state": "out", "reason": reason, "for": seconds, "force": force})
-
-    def bring_in(self, zone: Zone, workload: str | None, *, reason: str) -> ZoneStatus:
-        return self._change(zone, workload, {"state": "in", "reason": reason})
-
-    def history(self, limit: int) -> Sequence[StatusLogEntry]:
-        """Return the latest changes that the server has recorded, newest first."""
-        return self._request("GET", f"/v1/status/history?limit={limit}", list[StatusLogEntry])
-
-    def _change(self, zone: Zone, workload: str | None, wanted: Mapping[str, object]) -> ZoneStatus:
-        try:
-            body = msgspec.json.encode(wanted)
-        except UnicodeEncodeError as error:
-            raise InvalidValue("reason: expected Unicode text") from error
-        path = f"/v1/zones/{zone}" + (f"/{workload}" if workload else "")
-        return self._request("PUT", path, ZoneStatus, body)
-
-    def _request(self, method: str, path: str, kind: type[Answer], body: bytes | None = None) -> Answer:
+    def request(self, method: str, path: str, kind: type[Answer], body: bytes | None = None) -> Answer:
+        """Send a request, and return its answer."""
         headers = {} if body is None else {"Content-Type": "application/json"}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
@@ -141,6 +113,39 @@ class RemoteZones:
         if status == http.client.UNAUTHORIZED and self._token is None:
             text += f" (set {TOKEN_VARIABLE} to the token of a credential)"
         return kind(f"{text} (trace {problem.trace_id})" if problem.trace_id else text)
+
+
+class RemoteZones(RemoteServer):
+    """The zone statuses of a remote server. Raises the errors that the server reports."""
+
+    can_expire = True
+    """The server brings expired zones in."""
+
+    def read(self, zone: Zone | None = None, workload: str | None = None) -> tuple[Sequence[ZoneStatus], float]:
+        """Return all statuses, and the server's time."""
+        del zone, workload  # the server does not tell which zones and workloads are configured
+        snapshot = self.request("GET", "/v1/status", StatusSnapshot)
+        return snapshot.statuses, snapshot.at
+
+    def take_out(
+        self, zone: Zone, workload: str | None, *, reason: str, seconds: float | None, force: bool
+    ) -> ZoneStatus:
+        return self._change(zone, workload, {"state": "out", "reason": reason, "for": seconds, "force": force})
+
+    def bring_in(self, zone: Zone, workload: str | None, *, reason: str) -> ZoneStatus:
+        return self._change(zone, workload, {"state": "in", "reason": reason})
+
+    def history(self, limit: int) -> Sequence[StatusLogEntry]:
+        """Return the latest changes that the server has recorded, newest first."""
+        return self.request("GET", f"/v1/status/history?limit={limit}", list[StatusLogEntry])
+
+    def _change(self, zone: Zone, workload: str | None, wanted: Mapping[str, object]) -> ZoneStatus:
+        try:
+            body = msgspec.json.encode(wanted)
+        except UnicodeEncodeError as error:
+            raise InvalidValue("reason: expected Unicode text") from error
+        path = f"/v1/zones/{zone}" + (f"/{workload}" if workload else "")
+        return self.request("PUT", path, ZoneStatus, body)
 
 
 class _Problem(msgspec.Struct, frozen=True):

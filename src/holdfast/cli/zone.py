@@ -1,4 +1,4 @@
-"""`holdfast zone`: show which zones are out, take a zone out, bring it in.
+"""`holdfast zone`: show which zones are out, take a zone out, bring it in, find the own zone.
 
 Works directly on the store of the settings, even while the server is down, or with --server on a remote server.
 """
@@ -17,14 +17,25 @@ from holdfast._names import check_workload_name, parse_zone
 from holdfast._types import ZoneState, ZoneStatus
 from holdfast.cli.commands import EXIT_CODES_HELP
 from holdfast.cli.duration import parse_duration
-from holdfast.cli.output import Json, SettingsOptions, format_time, print_json, print_note, print_result, print_rows
+from holdfast.cli.output import (
+    Json,
+    SettingsFile,
+    SettingsOptions,
+    format_time,
+    print_json,
+    print_note,
+    print_result,
+    print_rows,
+)
 from holdfast.cli.remote import RemoteZones, read_token
 from holdfast.cli.stored import StoredZones
-from holdfast.compose import Databases
+from holdfast.compose import Databases, find_zone
+from holdfast.config import load
 
 app = App(
     name="zone",
-    help="Show which zones are out, take a zone out, bring it in.\n\nExample: holdfast zone status",
+    help="Show which zones are out, take a zone out, bring it in, find the zone of this host.\n\n"
+    "Example: holdfast zone status",
     help_epilogue=EXIT_CODES_HELP,
 )
 
@@ -184,6 +195,18 @@ def history(
         return
     rows = [(format_time(each.seen_at), *_build_row(each.status)) for each in changes]
     print_rows(changes, ("seen", *_HEADER), rows, as_json=json)
+
+
+@app.command
+def here(*, settings: SettingsFile = None, json: Json = False) -> None:
+    """Print the AZ-ID of this host or container, and how it was found.
+
+    Asks the setting agent.zone, Lambda, ECS, Kubernetes and EC2, in this order. Changes nothing.
+    Example: holdfast zone here
+    """
+    found = find_zone(load(settings).settings)
+    facts = {"zone": found.zone, "source": found.source, "name": found.name, "cached": found.is_cached}
+    print_result(facts, f"{found.zone} ({found.how})", as_json=json)
 
 
 def _require_no_others(others: Sequence[str]) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.metadata import MetadataServer, reply
 from tests.unit.cli.conftest import Run
 
 TOPIC = "arn:aws:sns:us-east-1:123456789012:zones"
@@ -36,12 +37,22 @@ def complaint(run: Run, *words: str, code: int = 2) -> str:
     return last.removeprefix("holdfast: ")
 
 
-def test_a_zone_that_is_not_set_is_told_with_the_ways_to_set_it(run: Run) -> None:
-    assert complaint(run) == (
-        "agent.zone is not set: name the AZ-ID of this host, such as use1-az1, with --zone, HOLDFAST_AGENT__ZONE or "
-        "agent.zone of the settings file"
-    )
-    assert run("agent", "--json").error["error"] == "settings"
+def test_a_zone_that_is_neither_set_nor_found_is_told_with_the_ways_to_set_it(run: Run) -> None:
+    told = complaint(run, code=1)
+    assert told.startswith("the AZ-ID of this process cannot be found (Lambda metadata: ")
+    assert told.endswith("Set it, such as use1-az1, with agent.zone in the settings or with HOLDFAST_AGENT__ZONE")
+    assert run("agent", "--json").error["error"] == "not-found"
+
+
+def test_a_zone_that_is_not_set_is_found(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The start fails later, at a port that is in use, after the zone was found."""
+    with MetadataServer() as metadata, socket.create_server(("127.0.0.1", 0)) as taken:
+        metadata.on_instance(reply("use1-az4"))
+        monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
+        monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata.url)
+        ran = run("agent", "--endpoint", "http://127.0.0.1:1", "--port", str(taken.getsockname()[1]))
+    assert ran.code == 3
+    assert "this process runs in use1-az4 (EC2 instance metadata)" in ran.err
 
 
 @pytest.mark.parametrize(

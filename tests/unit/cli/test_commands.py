@@ -41,6 +41,7 @@ COMMANDS = [
     "calls simulate jitter",
     "calls simulate metastability",
     "calls simulate timeout",
+    "canary",
     "check",
     "completion",
     "credential",
@@ -49,6 +50,7 @@ COMMANDS = [
     "credential revoke",
     "demo",
     "export",
+    "export address-endpoint",
     "export route53",
     "export status-endpoint",
     "queue",
@@ -74,9 +76,13 @@ COMMANDS = [
     "shards remove",
     "shards report",
     "shards suspects",
+    "telemetry",
+    "telemetry send",
+    "telemetry show",
     "up",
     "worker",
     "zone",
+    "zone here",
     "zone history",
     "zone in",
     "zone out",
@@ -89,7 +95,7 @@ def plain(text: str) -> str:
     return " ".join(text.split())
 
 
-GROUPS = ["aurora", "calls", "calls simulate", "credential", "export", "queue", "shards", "zone"]
+GROUPS = ["aurora", "calls", "calls simulate", "credential", "export", "queue", "shards", "telemetry", "zone"]
 
 
 def in_group(group: str) -> list[str]:

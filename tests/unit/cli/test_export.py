@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast.status.export import (
+    AddressOptions,
     BucketOptions,
     CheckTiming,
     EndpointCheck,
@@ -15,6 +16,7 @@ from holdfast.status.export import (
     ObjectCheck,
     RoutingControlCheck,
     StatusBucket,
+    build_address_template,
     build_bucket_template,
     build_gateway_template,
 )
@@ -89,6 +91,14 @@ def test_an_endpoint_with_a_bucket_is_exported(run: Run) -> None:
     assert run(*words, "--bucket", "zones").result == build_bucket_template(BucketOptions(name="zones"))
 
 
+def test_an_endpoint_for_addresses_is_exported(run: Run) -> None:
+    words = ["export", "address-endpoint"]
+    assert run(*words).result == build_address_template(AddressOptions())
+    given = AddressOptions(vpc_endpoint="vpce-0123456789abcdef0", stage="v1")
+    more = ["--vpc-endpoint", "vpce-0123456789abcdef0", "--stage", "v1"]
+    assert run(*words, *more).result == build_address_template(given)
+
+
 @pytest.mark.parametrize(
     ("words", "told"),
     [
@@ -121,6 +131,7 @@ def test_an_endpoint_with_a_bucket_is_exported(run: Run) -> None:
             ["export", "status-endpoint", "--kind", "dynamodb", "--table", "a12", "--existing-table", "b12"],
             "--table cannot be used with --existing-table",
         ),
+        (["export", "address-endpoint", "--vpc-endpoint", "vpc-1"], "vpc_endpoint is 'vpc-1'"),
     ],
 )
 def test_what_contradicts_itself_exits_with_2_and_says_why(run: Run, words: list[str], told: str) -> None:

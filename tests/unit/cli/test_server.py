@@ -1,5 +1,6 @@
 """`holdfast check` says which settings are in effect, and why."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -16,20 +17,28 @@ MASKED = "postgresql://user:****@host/name?sslpassword=****"
 def test_every_setting_is_shown_with_its_value_and_where_it_comes_from(
     run: Run, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    workload = "[[workload]]\nname = 'shop'\nregion = 'us-east-1'\nzones = ['use1-az1', 'use1-az2']\n"
-    queue = "[[queue]]\nname = 'mail'\n[[queue.tenant]]\nname = 'tenant-a'\nlimits = {}\n"
-    (here / "holdfast.toml").write_text(f"[server]\nport = 1\nallow_anonymous = true\n{workload}{queue}")
+    parts = [
+        "[server]\nport = 1\nallow_anonymous = true\n",
+        "[[telemetry.emf]]\nnamespace = 'n'\nworkload = 'shop'\noperation = 'o'\n",
+        "counts = { total = 'c' }\nlatency = { all = 'l' }\n",
+        "[[telemetry.source]]\nkind = 'emf_file'\noptions = { paths = ['x'] }\n",
+        "[[workload]]\nname = 'shop'\nregion = 'us-east-1'\nzones = ['use1-az1', 'use1-az2']\n",
+        "[[workload.canary]]\noperation = 'a/b'\nendpoint = 'http://{zone}'\nheaders = { Key = 'hunter2' }\n",
+        "[[queue]]\nname = 'mail'\n[[queue.tenant]]\nname = 'tenant-a'\nlimits = {}\n",
+    ]
+    (here / "holdfast.toml").write_text("".join(parts))
     monkeypatch.setenv("HOLDFAST_SERVER__PORT", "2")
     result = run("check", "--json").result
     assert result["file"] == "holdfast.toml"
     shown = result["settings"]
-    fixed = [name for name in shown if not name.startswith("workload[0].detector.")]
+    fixed = [re.sub(r"\.(Key|total|all|paths)$", "", name) for name in shown if ".detector." not in name]
     assert fixed == [format_path(path).replace("[]", "[0]") for path in list_setting_types() if path[-1] != "detector"]
     assert shown["workload[0].detector.name"] == {"value": "threshold", "from": "default"}
     assert shown["workload[0].zones"] == {"value": ["use1-az1", "use1-az2"], "from": "holdfast.toml"}
     assert shown["workload[0].detector.consecutive_windows"] == {"value": 2, "from": "default"}
     assert shown["server.port"] == {"value": 2, "from": "environment variable HOLDFAST_SERVER__PORT"}
     assert shown["server.allow_anonymous"] == {"value": True, "from": "holdfast.toml"}
+    assert shown["workload[0].canary[0].headers.Key"] == {"value": "****", "from": "holdfast.toml"}
     assert shown["server.host"] == {"value": "127.0.0.1", "from": "default"}
 
 

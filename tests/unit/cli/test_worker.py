@@ -25,6 +25,7 @@ from holdfast.compose import Databases, open_status_store
 from holdfast.config import Settings
 from holdfast.queue import Delivery, Limits, OutgoingMessage, Queue, WorkerOptions
 from holdfast.queue.backend import LeaseRequest, LeaseResult, QueueChange
+from tests.support.metadata import MetadataServer, reply
 from tests.unit.cli.conftest import Run
 from tests.unit.cli.queues import STORE, bury, fill, of, opened, taken
 
@@ -450,6 +451,39 @@ class TestZones:
         ran = run("worker", "jobs:mail", "--until-empty", *words, "--json")
         assert ran.code == 2
         assert ran.error["detail"].startswith(told)
+
+    @pytest.mark.parametrize(("status", "handled"), [(500, []), (200, ["mail 1"])])
+    def test_a_worker_that_follows_statuses_finds_its_zone(
+        self, run: Run, here: Path, monkeypatch: pytest.MonkeyPatch, status: int, handled: list[str]
+    ) -> None:
+        make("mail")
+        fill("mail", *of("a", b"1"))
+        with MetadataServer() as metadata:
+            metadata.on_instance(reply("use1-az4")).on("GET /status/use1-az4", reply("{}", status))
+            monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
+            monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata.url)
+            endpoint = f"{metadata.url}/status/{{zone}}"
+            assert run("worker", "jobs:mail", "--until-empty", "--endpoint", endpoint).code == 0
+        assert seen(here) == handled
+
+    def test_a_worker_that_only_has_a_status_store_works_without_a_zone_and_says_so(
+        self, run: Run, here: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        make("mail")
+        fill("mail", *of("a", b"1"))
+        monkeypatch.setenv("HOLDFAST_STATUS__STORE", "s3:zones")
+        ran = run("worker", "jobs:mail", "--until-empty")
+        assert ran.code == 0
+        assert "this worker does not follow zone statuses: the AZ-ID of this process cannot be found" in ran.err
+        assert seen(here) == ["mail 1"]
+
+    def test_a_worker_that_has_servers_to_ask_does_not_begin_without_a_zone(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv("HOLDFAST_AGENT__ENDPOINTS", "http://127.0.0.1:1")
+        ran = run("worker", "jobs:mail", "--until-empty", "--json")
+        assert (ran.code, ran.error["error"]) == (1, "not-found")
+        assert ran.error["detail"].startswith("the AZ-ID of this process cannot be found")
 
     def test_a_silent_server_keeps_nobody_from_work_and_is_told(self, run: Run, here: Path) -> None:
         make("mail")

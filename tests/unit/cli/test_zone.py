@@ -18,6 +18,7 @@ from holdfast.engines.aws import AwsOptions, AwsSession
 from holdfast.server.status_log import StatusLog
 from holdfast.status.stores.dynamodb import DynamoStatusStore
 from holdfast.status.stores.s3 import S3StatusStore
+from tests.support.metadata import MetadataServer, reply
 from tests.unit.cli.conftest import Ran, Run, closed
 
 WORKLOADS = """
@@ -401,3 +402,64 @@ def _expect_note(run: Run) -> None:
     ran = run(*words, "--json")
     assert json.loads(ran.out)["expires"] is not None
     assert json.loads(ran.err) == {"note": note}
+
+
+class TestHere:
+    """`holdfast zone here` asks real servers in the place of metadata services, and an emulator of EC2."""
+
+    def test_the_zone_of_the_settings_is_printed_with_where_it_comes_from(self, run: Run, here: Path) -> None:
+        (here / "holdfast.toml").write_text("[agent]\nzone = 'use1-az1'\n")
+        assert run("zone", "here").out == "use1-az1 (setting)\n"
+        assert run("zone", "here", "--json").result == {
+            "zone": "use1-az1",
+            "source": "setting",
+            "name": None,
+            "cached": False,
+        }
+
+    def test_an_instance_is_asked(self, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+        with MetadataServer() as metadata:
+            metadata.on_instance(reply("use1-az4"))
+            monkeypatch.delenv("AWS_EC2_METADATA_DISABLED")
+            monkeypatch.setenv("AWS_EC2_METADATA_SERVICE_ENDPOINT", metadata.url)
+            assert run("zone", "here").out == "use1-az4 (EC2 instance metadata)\n"
+
+    def test_a_name_is_mapped_and_then_cached(
+        self, run: Run, here: Path, monkeypatch: pytest.MonkeyPatch, moto_url: str
+    ) -> None:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "testing")
+        monkeypatch.setenv("HOLDFAST_AWS__ENDPOINT_URL", moto_url)
+        # A role of another account would have other names for its zones. It is not assumed.
+        monkeypatch.setenv("HOLDFAST_AWS__ROLE_ARN", "arn:aws:iam::210987654321:role/other")
+        monkeypatch.setenv("XDG_CACHE_HOME", str(here / "cache"))
+        task = {"AvailabilityZone": "us-east-1a", "TaskARN": "arn:aws:ecs:us-east-1:123456789012:task/shop/1"}
+        with MetadataServer() as metadata:
+            metadata.on("GET /v4/task", reply(json.dumps(task)))
+            monkeypatch.setenv("ECS_CONTAINER_METADATA_URI_V4", f"{metadata.url}/v4")
+            assert run("zone", "here").out == "use1-az6 (ECS task metadata, where it is called us-east-1a)\n"
+            assert run("zone", "here", "--json").result == {
+                "zone": "use1-az6",
+                "source": "ecs-task",
+                "name": "us-east-1a",
+                "cached": True,
+            }
+            assert run("zone", "here").out.endswith("where it is called us-east-1a, from the cache)\n")
+
+    def test_a_zone_that_cannot_be_found_is_an_error_that_names_all_sources(self, run: Run) -> None:
+        ran = run("zone", "here", "--json")
+        assert (ran.code, ran.error["error"]) == (1, "not-found")
+        for title in ("Lambda metadata", "ECS task metadata", "Kubernetes", "EC2 instance metadata", "interface"):
+            assert title in ran.error["detail"]
+
+    def test_an_interface_is_looked_for_in_the_region_of_the_settings(
+        self, run: Run, monkeypatch: pytest.MonkeyPatch, moto_url: str
+    ) -> None:
+        for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+            monkeypatch.setenv(name, "testing")
+        with MetadataServer() as metadata:
+            metadata.on("GET /live", reply("192.0.2.9"))
+            variables = {"ENDPOINT_URL": moto_url, "REGION": "eu-west-1", "ADDRESS_ENDPOINT": f"{metadata.url}/live"}
+            for name, value in variables.items():
+                monkeypatch.setenv(f"HOLDFAST_AWS__{name}", value)
+            assert "192.0.2.9 in any VPC belongs to network interfaces in 0 zones" in run("zone", "here").err

@@ -28,7 +28,11 @@ def worker(
         float, Parameter(help="Maximum seconds for handlers to finish when it stops; then messages are released.")
     ] = _DEFAULTS.shutdown_timeout,
     zone: Annotated[
-        str | None, Parameter(help="The AZ-ID of this host: while it is out, nothing is leased. Overrides agent.zone.")
+        str | None,
+        Parameter(
+            help="The AZ-ID of this host: while it is out, nothing is leased. Overrides agent.zone. Default, if "
+            "endpoints or a status store in AWS are set: where AWS says it runs."
+        ),
     ] = None,
     workload: Annotated[str | None, Parameter(help="The workload of this host. Overrides agent.workload.")] = None,
     endpoint: Annotated[

@@ -14,12 +14,12 @@ from typing import Any, Self
 
 import msgspec
 
-from holdfast._errors import EngineUnavailable, HoldfastError, SettingsError
+from holdfast._errors import EngineUnavailable, HoldfastError, NotFound, SettingsError
 from holdfast._multi_sink import MultiSink
-from holdfast._names import check_workload_name, format_count, parse_zone
+from holdfast._names import check_workload_name, format_count
 from holdfast._types import Sink, Zone, ZoneView
 from holdfast.cli.worker.targets import find_queues
-from holdfast.compose import Databases, open_status_store, require_store
+from holdfast.compose import Databases, find_zone, open_status_store, require_store
 from holdfast.config import LoadedSettings, load
 from holdfast.config.paths import SettingPath
 from holdfast.metrics import ExportContext, LogExporter, open_exporters
@@ -138,7 +138,7 @@ def run_workers(task: WorkerTask, stop: StopRequest, ready: Callable[[list[str]]
     configure_logging(loaded.settings.log, with_pid=True)
     queues = find_queues(task.targets)
     agent = loaded.settings.agent
-    zone = None if agent.zone is None else parse_zone(agent.zone)
+    zone = _find_own_zone(loaded)
     options = WorkerOptions(
         concurrency=task.concurrency,
         shutdown_timeout=task.shutdown_timeout,
@@ -278,6 +278,24 @@ def _open_sink(task: WorkerTask, queues: Sequence[str], workload: str | None) ->
     )
     with open_exporters(task.exports, context) as exporters:
         yield QueueMetrics(LogExporter(), *exporters, queues=queues)
+
+
+def _find_own_zone(loaded: LoadedSettings) -> Zone | None:
+    """Return the zone of this process, or None if it follows no zone statuses.
+
+    A worker follows them if its settings name its zone or servers. If they only name a store, it follows them if its
+    zone can be found: the same settings may be used on a developer's machine.
+    """
+    settings = loaded.settings
+    if settings.agent.zone is not None or ("agent", "endpoints") in loaded.origins:
+        return find_zone(settings).zone
+    if settings.status.store == "database":
+        return None
+    try:
+        return find_zone(settings).zone
+    except NotFound as error:
+        logger.warning("this worker does not follow zone statuses: %s", error)
+        return None
 
 
 @contextmanager
