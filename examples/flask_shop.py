@@ -4,8 +4,8 @@ import sys
 
 from flask import Flask
 
-from holdfast import Zone
 from holdfast.calls import remaining
+from holdfast.engines.aws import find_zone
 from holdfast.middleware import MiddlewareOptions, WsgiMiddleware
 from holdfast.status import ZoneTracker
 from holdfast.telemetry.sinks.lines import EmfSink
@@ -26,7 +26,7 @@ def health() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    service = MiddlewareOptions(workload="shop", zone=Zone("use1-az2"))
+    service = MiddlewareOptions(workload="shop", zone=find_zone())
     with ServerSink(SERVER) as lines, ZoneTracker(SERVER) as tracker:
         sink = EmfSink(lines, component="frontend", region="us-east-1")
         app.wsgi_app = WsgiMiddleware(app.wsgi_app, service, sink=sink, zones=tracker)  # type: ignore[method-assign]

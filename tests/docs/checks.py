@@ -8,7 +8,13 @@ from tests.docs.facts import Failure, Route, Setting
 from tests.docs.pages import Page, Section, plain
 
 EVERY_COMMAND = {"--help", "-h", "--version"}
-OTHER_VARIABLES = {"HOLDFAST_SETTINGS", "HOLDFAST_CHROMIUM", "HOLDFAST_TOKEN", "HOLDFAST_HOST"}
+OTHER_VARIABLES = {
+    "HOLDFAST_SETTINGS",
+    "HOLDFAST_CHROMIUM",
+    "HOLDFAST_TOKEN",
+    "HOLDFAST_HOST",
+    "HOLDFAST_NODE_NAME",
+}
 HOOK_VARIABLES = {"HOLDFAST_ZONE", "HOLDFAST_WORKLOAD", "HOLDFAST_STATE", "HOLDFAST_ZONES_OUT"}
 """What a hook of the agent is told by."""
 

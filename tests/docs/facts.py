@@ -24,12 +24,13 @@ from holdfast.config.paths import ANY_INDEX, SettingPath, format_path
 from holdfast.detect import DETECTORS
 from holdfast.detect.detector import DEFAULT_DETECTOR
 from holdfast.detect.detectors.threshold import ThresholdOptions
-from holdfast.engines.aws import AwsOptions
+from holdfast.engines.aws import AwsOptions, ZoneOptions
 from holdfast.engines.postgres import PostgresOptions
 from holdfast.server import problems
 from holdfast.server.app import create_app
 from holdfast.server.state import Services
 from holdfast.status.export import (
+    AddressOptions,
     BucketOptions,
     CheckTiming,
     EndpointCheck,
@@ -49,6 +50,7 @@ PACKAGES = (
     "holdfast.calls.adapters.httpx",
     "holdfast.calls.adapters.requests",
     "holdfast.calls.resolvers",
+    "holdfast.canary",
     "holdfast.config",
     "holdfast.detect",
     "holdfast.engines",
@@ -101,7 +103,11 @@ MODULES = (
     "holdfast.status.metrics",
     "holdfast.status.stores.dynamodb",
     "holdfast.status.stores.s3",
+    "holdfast.telemetry.meter",
+    "holdfast.telemetry.sinks.agent",
+    "holdfast.telemetry.sinks.files",
     "holdfast.telemetry.sinks.lines",
+    "holdfast.telemetry.sinks.metrics",
     "holdfast.telemetry.sinks.server",
 )
 """Public modules that no package re-exports, apart from those of `holdfast.testing`."""
@@ -174,7 +180,8 @@ def _shown(path: SettingPath) -> str:
             kind, value = get_args(kind)[0], msgspec.NODEFAULT
             continue
         [field] = [field for field in msgspec.structs.fields(kind) if field.name == step]
-        kind, value = field.type, getattr(value, field.name, field.default)
+        default = field.default if field.default_factory is msgspec.NODEFAULT else field.default_factory()
+        kind, value = field.type, getattr(value, field.name, default)
     return REQUIRED if value is msgspec.NODEFAULT else msgspec.json.encode(value, enc_hook=str).decode()
 
 
@@ -276,8 +283,9 @@ def routes() -> dict[str, Route]:
 
 
 OPTIONS: Mapping[str, Sequence[type[Any]]] = {
-    "docs/reference/engines.md": (AwsOptions, PostgresOptions),
+    "docs/reference/engines.md": (AwsOptions, ZoneOptions, PostgresOptions),
     "docs/reference/export.md": (
+        AddressOptions,
         BucketOptions,
         GatewayOptions,
         ObjectCheck,

@@ -115,8 +115,11 @@ def _require_use(page: Page) -> None:
     for block in page.blocks:
         if block.language != "python" or not block.title:
             continue
-        target = f" {block.title.removesuffix('.py')}:"  # as a worker names a module
-        if not any(block.title in command or target in command for command in page.commands):
+        module = block.title.removesuffix(".py")
+        target, setting = f" {module}:", f'"{module}:'  # as a worker names a module, and as settings do
+        if not any(block.title in command or target in command for command in page.commands) and not any(
+            each.language == "toml" and setting in each.text for each in page.blocks
+        ):
             raise SnippetFailed(f"{page.name}, line {block.line}: no command of the page runs {block.title}")
 
 
