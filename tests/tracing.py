@@ -54,6 +54,9 @@ TESTED_ELSEWHERE = {
     "status/sns/message": ["status/sns/test_receiver"],
     "status/stores/rules": ["status/stores/test_memory"],
     "telemetry/sinks/lines": ["telemetry/test_lines"],
+    "telemetry/sources/emf_plan": ["telemetry/sources/test_emf"],
+    "telemetry/sources/emf_record": ["telemetry/sources/test_emf"],
+    "telemetry/sources/emf_values": ["telemetry/sources/test_emf"],
 }
 """Files below `tests/unit` with tests of pure modules that have none of their own, or not for every branch."""
 

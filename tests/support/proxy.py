@@ -3,6 +3,7 @@
 import contextlib
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Literal, Self, TypeAlias
 
@@ -12,6 +13,8 @@ __all__ = ["Loss", "LossyProxy"]
 
 Loss: TypeAlias = Literal["request", "reply", "end"]
 
+_END_DELAY = 0.5
+"""Seconds between the last words of a server and the end of its connection."""
 _CHUNK = 65_536
 
 
@@ -62,7 +65,7 @@ class LossyProxy:
     def end(self, marker: bytes, instead: bytes, action: Callable[[], object]) -> None:
         """Send the server, once, `instead` of the next `marker` of a client and what follows it, and call `action`.
 
-        `action` makes the server end the connection. The client gets the server's last words, but not yet the end.
+        `action` makes the server end the connection. The client gets the server's last words, and the end later.
         """
         with self._lock:
             self._armed = ("end", marker)
@@ -210,5 +213,6 @@ class _Link:
                 if self._losing_reply:
                     break
                 self._client.sendall(chunk)
-        if not self._is_ending:
-            self.cut()
+        if self._is_ending:
+            time.sleep(_END_DELAY)  # the client has time to act on the last words
+        self.cut()

@@ -16,6 +16,7 @@ from holdfast import (
     MissingExtra,
     Operation,
     Outcome,
+    RequestDetail,
     Side,
     Sink,
     StatusStore,
@@ -31,7 +32,9 @@ from holdfast import (
 from holdfast.calls import Attempt, Dependency, Endpoint, Endpoints, current_attempt, deadline, remaining
 from holdfast.detect import Detector
 from holdfast.engines import Migration
+from holdfast.engines.aws import FoundZone, ZoneFinder, ZoneOptions, ZoneSource, find_zone
 from holdfast.telemetry import Window
+from holdfast.telemetry.meter import MeasuredBlock, Meter
 from holdfast.testing import FakeClock, seeded
 
 assert_type(holdfast.__version__, str)
@@ -83,6 +86,7 @@ def values_have_these_fields(
     assert_type((outcome.count_2xx, outcome.count_3xx), tuple[int, int])
     assert_type((outcome.count_4xx, outcome.count_5xx), tuple[int, int])
     assert_type((outcome.success_seconds, outcome.fault_seconds), tuple[Sequence[float], Sequence[float]])
+    assert_type(outcome.detail, RequestDetail | None)
 
     assert_type((status.zone, status.workload, status.state), tuple[Zone, str | None, ZoneState])
     assert_type((status.since, status.by, status.reason), tuple[float, str, str])
@@ -104,6 +108,29 @@ def a_sink_of_everything_takes_outcomes(everything: Everything) -> None:
     sink.emit(
         Outcome(workload="w", operation=Operation("s", "n"), zone=Zone("z"), instance="i", at=0, side=Side.SERVER)
     )
+
+
+async def a_measured_function_keeps_its_signature(meter: Meter) -> None:
+    @meter.measured("Load", client_errors=(KeyError, ValueError))
+    def load(name: str, *, limit: int = 10) -> list[str]:
+        return [name] * limit
+
+    @meter.measured(Operation("Orders", "Save"), client_errors=lambda error: "caller" in str(error))
+    async def save(name: str) -> int:
+        return len(name)
+
+    class Orders:
+        @meter.measured()
+        def count(self, since: float) -> int:
+            return int(since)
+
+    assert_type(load("a", limit=2), list[str])
+    saving: Callable[[str], Coroutine[Any, Any, int]] = save
+    assert_type(await saving("a"), int)
+    assert_type(Orders().count(1.5), int)
+    with meter.measure("Import") as block:
+        assert_type(block, MeasuredBlock)
+        block.status = 429
 
 
 def protocols_have_these_answers(view: ZoneView, store: StatusStore, detector: Detector[int]) -> None:
@@ -162,3 +189,11 @@ def what_surrounds_a_call_is_typed(endpoints: Endpoints) -> None:
     zone, address = endpoints.next()
     assert_type(zone, Zone)
     assert_type(address, str)
+
+
+def zone_of_this_process() -> None:
+    found = ZoneFinder(ZoneOptions(zone="use1-az1")).find()
+    assert_type(found, FoundZone)
+    assert_type(found.source, ZoneSource)
+    assert_type(find_zone(), Zone)
+    find_zone("use1-az1")  # type: ignore[arg-type]

@@ -15,7 +15,9 @@ from holdfast import (
 )
 from holdfast.calls import Dependency
 from holdfast.queue import Delivery, Queue, SentMessage, WorkerOptions
+from holdfast.telemetry.meter import Meter
 from holdfast.testing import FakeClock, seeded
+
 
 pricing = Dependency("pricing")
 
@@ -38,6 +40,14 @@ class Frozen:
 
 class Numbers:
     def emit(self, event: int) -> None: ...
+
+class Everything:
+    def emit(self, event: object) -> None: ...
+
+meter = Meter("shop", zone=zone, sink=Everything())
+
+@meter.measured(client_errors=KeyError)
+def load(name: str, limit: int = 1) -> float: return limit
 """
 
 ACCEPTED = [
@@ -49,6 +59,7 @@ ACCEPTED = [
     'j: SentMessage = resize.to("tenant").send("a", width=5)',
     'k: bool = resize("a")',
     'mail.to("tenant", delay=1.5).message(to="a")',
+    'm: float = load("a", limit=2)',
     "queue.handle()(lambda delivery: None)",
     "queue.handle(lambda delivery: None)",
 ]
@@ -81,6 +92,11 @@ REFUSED = {
     "text from a decorated function that returns a number": ('i: str = price("a")', "assignment"),
     "a call that does not say whether it is idempotent": ("pricing.call()", "call-arg"),
     "arguments that a function does not take": ("pricing.run(price, 1, idempotent=True)", "arg-type"),
+    "a number where a measured function takes text": ("load(1)", "arg-type"),
+    "an argument that a measured function does not take": ('load("a", color="red")', "call-arg"),
+    "text from a measured function that returns a number": ('n: str = load("a")', "assignment"),
+    "a sink of numbers for a meter": ('Meter("shop", zone=zone, sink=Numbers())', "arg-type"),
+    "a predicate of text as a judge of errors": ("meter.measured(client_errors=str.isdigit)", "arg-type"),
     "a number where a job takes text": ('resize.to("tenant").send(1)', "arg-type"),
     "an argument that a job does not take": ('mail.to("tenant").message("a", color="red")', "call-arg"),
     "a job without its arguments": ('mail.to("tenant").send()', "call-arg"),

@@ -10,6 +10,7 @@ from holdfast import (
     InvalidValue,
     Operation,
     Outcome,
+    RequestDetail,
     Side,
     Tenant,
     Verdict,
@@ -104,6 +105,7 @@ def test_a_carrier_says_nothing_unless_told() -> None:
     [
         (Operation("Catalog", "Find"), "name"),
         (Carrier(), "remaining"),
+        (RequestDetail(status=200), "status"),
         (status(), "state"),
         (Verdict(id="v1", workload="shop", kind=VerdictKind.HEALTHY, since=1.0, at=2.0), "kind"),
         (
@@ -126,6 +128,12 @@ def test_an_outcome_counts_nothing_unless_told_and_is_not_internal() -> None:
     assert (outcome.count_2xx, outcome.count_3xx, outcome.count_4xx, outcome.count_5xx) == (0, 0, 0, 0)
     assert (tuple(outcome.success_seconds), tuple(outcome.fault_seconds)) == ((), ())
     assert not outcome.is_ignored
+    assert outcome.detail is None
+
+
+@pytest.mark.parametrize(("status", "counted"), [(0, 2), (101, 2), (204, 2), (302, 3), (499, 4), (504, 5), (799, 5)])
+def test_a_status_counts_in_its_class_or_the_nearest(status: int, counted: int) -> None:
+    assert RequestDetail(status=status).status_class == counted
 
 
 def test_a_status_without_an_end_stays() -> None:

@@ -68,8 +68,8 @@ class Agent:
         options = settings.agent
         if options.zone is None:
             raise SettingsError(
-                "agent.zone is not set: name the AZ-ID of this host, such as use1-az1, with --zone, "
-                "HOLDFAST_AGENT__ZONE or agent.zone of the settings file"
+                "agent.zone is not set: name the AZ-ID of this host, such as use1-az1, or find it with "
+                "holdfast.engines.aws.find_zone()"
             )
         zone, workload = (
             parse_zone(options.zone),

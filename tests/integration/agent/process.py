@@ -42,12 +42,12 @@ class HoldfastAgent:
 
     @classmethod
     def start(
-        cls, directory: Path, *words: str, zone: str = "use1-az1", variables: Mapping[str, str] | None = None
+        cls, directory: Path, *words: str, zone: str | None = "use1-az1", variables: Mapping[str, str] | None = None
     ) -> Self:
         log = directory / "agent.log"
         with log.open("a") as errors:
             process = Preloaded(
-                [*COMMAND, "agent", "--zone", zone, "--port", "0", "--json", *words],
+                [*COMMAND, "agent", *(() if zone is None else ("--zone", zone)), "--port", "0", "--json", *words],
                 cwd=directory,
                 env=server.environment(**(variables or {})),
                 stdout=subprocess.PIPE,

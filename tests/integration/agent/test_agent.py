@@ -20,6 +20,7 @@ from tests.integration.agent.process import HoldfastAgent, until
 from tests.integration.server.process import STUCK, HoldfastServer, environment
 from tests.integration.server.process import holdfast as run
 from tests.services.start import free_port
+from tests.support.metadata import MetadataServer, reply
 
 OPEN = "[server]\nallow_anonymous = true\n[status]\nrefresh_interval = 0.1\n"
 QUICK = {"HOLDFAST_AGENT__POLL_INTERVAL": "0.5", "HOLDFAST_AGENT__STALE_AFTER": "1"}
@@ -101,6 +102,17 @@ def test_an_operator_takes_the_zone_out_and_the_host_is_told_in_every_way(
     assert agent.announced == {"address": agent.address, "zone": "use1-az1", "workload": "shop"}
     starting = json.loads(lines(agent.log)[0])
     assert (starting["message"], starting["zone"], starting["workload"]) == ("starting", "use1-az1", "shop")
+
+
+def test_an_agent_that_is_told_no_zone_finds_it(tmp_path: Path) -> None:
+    with MetadataServer() as metadata:
+        metadata.on_instance(reply("use1-az4")).on("GET /status/use1-az4", reply("{}", 500))
+        variables = {"AWS_EC2_METADATA_DISABLED": "false", "AWS_EC2_METADATA_SERVICE_ENDPOINT": metadata.url}
+        words = ["--endpoint", f"{metadata.url}/status/{{zone}}"]
+        with HoldfastAgent.start(tmp_path, *words, zone=None, variables=variables) as agent:
+            assert agent.announced["zone"] == "use1-az4"
+            until(lambda: agent.get("/health").status_code == 503)
+            assert agent.get("/health").json()["zone"] == "use1-az4"
 
 
 def test_after_a_restart_the_hook_is_told_that_the_zone_is_in_again(server: HoldfastServer, tmp_path: Path) -> None:
