@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Conflict, EngineError, NotFound
 from holdfast.aurora.deploy import Change, Deployment, StackEvent
-from holdfast.aurora.operation import Operation
+from holdfast.aurora.stack import ScalingStack
 from holdfast.aurora.template import Network, Scheduler, TemplateOptions
 from holdfast.cli import main
 from holdfast.engines.aws import AwsOptions, AwsSession
@@ -132,10 +132,10 @@ def test_a_run_of_the_deployed_machine_changes_every_instance(root: AwsSession, 
     writers = [each["DBInstanceIdentifier"] for each in cluster["DBClusterMembers"] if each["IsClusterWriter"]]
     assert writers == ["shop-reader-dedicated"]
     assert root.client("dynamodb").scan(TableName=outputs["LockTable"])["Items"] == []
-    operation = Operation(root, FakeClock(), "shop-scaling")
-    [run] = operation.find_runs(CLUSTER)
+    stack = ScalingStack(root, FakeClock(), "shop-scaling")
+    [run] = stack.find_runs(CLUSTER)
     assert (run.status, run.progress and run.progress.state) == ("SUCCEEDED", "ScalingSucceeded")
-    assert [(each.cluster, each.time) for each in operation.list_schedules()] == [(CLUSTER, "19:15")]
+    assert [(each.cluster, each.time) for each in stack.list_schedules()] == [(CLUSTER, "19:15")]
 
 
 @pytest.mark.usefixtures("outputs")

@@ -62,7 +62,7 @@ def start_run(run: Run, deployed: Deployed, *words: str) -> Ran:
 def wait_for_a_state(deployed: Deployed) -> None:
     """Wait until the run has entered its first state."""
     limit = time.monotonic() + 60
-    while deployed.operation.find_runs(deployed.cluster)[0].progress is None:
+    while deployed.stack.find_runs(deployed.cluster)[0].progress is None:
         assert time.monotonic() < limit
         time.sleep(0.01)
 
@@ -171,7 +171,7 @@ class StoppingClock(SystemClock):
 
     def sleep(self, seconds: float) -> None:
         if self.shown:
-            self.deployed.operation.stop(self.deployed.cluster)
+            self.deployed.stack.stop(self.deployed.cluster)
         wait_for_a_state(self.deployed)
         self.shown = True
 

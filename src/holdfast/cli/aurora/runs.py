@@ -24,7 +24,7 @@ from holdfast.cli.aurora.schedules import (
 from holdfast.cli.output import Json, format_time, pick_attributes, print_json, print_result, print_rows, print_table
 
 if TYPE_CHECKING:
-    from holdfast.aurora.operation import Operation, Run
+    from holdfast.aurora.stack import ScalingStack, Run
 
 POLL_SECONDS = 10.0
 """Seconds between two looks at a run. Its shortest wait takes a minute."""
@@ -69,8 +69,8 @@ def run(
         prices = Prices(old=old_price, new=new_price, hours=hours, network=network_cost)
     elif (old_price, new_price, hours) != (None, None, None):
         raise InvalidValue("--old-price, --new-price and --hours belong together: give all three")
-    with options.open() as operation:
-        facts = operation.read_facts(request)
+    with options.open() as stack:
+        facts = stack.read_facts(request)
         findings = check_run(facts)
         if dry_run:
             plan = plan_run(facts.cluster, request.classes, modification_seconds)
@@ -78,13 +78,13 @@ def run(
             _print_plan(findings, plan, saving, as_json=json)
             return
         require_no_findings(findings, force=force)
-        started = operation.start(cluster, request.classes)
+        started = stack.start(cluster, request.classes)
         if wait:
-            started = _follow(operation, started, as_json=json)
+            started = _follow(stack, started, as_json=json)
     print_result(_build_run(started), f"run {started.name}: {_describe_end(started)}", as_json=json)
 
 
-def _follow(operation: "Operation", run: "Run", *, as_json: bool) -> "Run":
+def _follow(stack: "ScalingStack", run: "Run", *, as_json: bool) -> "Run":
     """Show the progress until the run has ended. Raise EngineError if it failed."""
     clock, shown = SystemClock(), ""
     while run.is_running:
@@ -93,7 +93,7 @@ def _follow(operation: "Operation", run: "Run", *, as_json: bool) -> "Run":
             print(f"{format_time(run.progress.since)}  {line}", flush=True)
         clock.sleep(POLL_SECONDS)
         with suppress(EngineUnavailable):  # the run goes on, whether it can be seen or not
-            run = operation.read_run(run.arn)
+            run = stack.read_run(run.arn)
     if run.status not in {"SUCCEEDED", "SKIPPED"}:
         raise EngineError(f"run {run.name}: {_describe_end(run)}; run it again to continue")
     return run
@@ -111,12 +111,12 @@ def status(
     For a CLUSTER without one, shows its last run.
     Example: holdfast aurora status shop-cluster --prefix shop
     """
-    with options.open() as operation:
-        runs = operation.find_runs(cluster, running=True)
+    with options.open() as stack:
+        runs = stack.find_runs(cluster, running=True)
         if cluster is not None and not runs:
-            runs = operation.find_runs(cluster, limit=1)
+            runs = stack.find_runs(cluster, limit=1)
         names = {each.cluster for each in runs} | ({cluster} if cluster is not None else set())
-        clusters = [operation.read_cluster(each) for each in sorted(names)]
+        clusters = [stack.read_cluster(each) for each in sorted(names)]
     if json:
         print_json(
             {"runs": [_build_run(each) for each in runs], "clusters": [build_cluster(each) for each in clusters]}
@@ -145,8 +145,8 @@ def history(
 
     Example: holdfast aurora history shop-cluster --prefix shop
     """
-    with options.open() as operation:
-        runs = operation.find_runs(cluster, limit=limit)
+    with options.open() as stack:
+        runs = stack.find_runs(cluster, limit=limit)
     rows = [
         (
             *(each.name, format_time(each.started_at)),
@@ -163,9 +163,9 @@ def stop(cluster: ClusterArgument, /, *, options: AuroraOptions, json: Json = Fa
 
     Example: holdfast aurora stop shop-cluster --prefix shop
     """
-    with options.open() as operation:
-        stopped = operation.stop(cluster)
-        holder, found = operation.find_lock_holder(cluster), operation.read_cluster(cluster)
+    with options.open() as stack:
+        stopped = stack.stop(cluster)
+        holder, found = stack.find_lock_holder(cluster), stack.read_cluster(cluster)
     if json:
         print_json({"stopped": stopped, "lock_holder": holder or None, "cluster": build_cluster(found)})
         return

@@ -19,7 +19,7 @@ from holdfast.compose import open_aws_session
 from holdfast.config import load
 
 if TYPE_CHECKING:
-    from holdfast.aurora.operation import Operation, ScheduledRun
+    from holdfast.aurora.stack import ScalingStack, ScheduledRun
 
 ClusterArgument: TypeAlias = Annotated[str, Parameter(name="CLUSTER", help="The id of the cluster.")]
 TargetClass: TypeAlias = Annotated[str, Parameter(name="--class", help="The instance class, such as db.t4g.medium.")]
@@ -41,15 +41,15 @@ class AuroraOptions:
     settings: SettingsFile = None
 
     @contextmanager
-    def open(self) -> "Iterator[Operation]":
+    def open(self) -> "Iterator[ScalingStack]":
         settings = load(self.settings, options={("aws", "region"): self.region}).settings
-        stack = Names(self.prefix).stack
+        name = Names(self.prefix).stack
         with open_aws_session(settings) as session:
             # Here, because the help of all commands is shown without boto3, and the session says what to install.
-            from holdfast.aurora.operation import open_operation
+            from holdfast.aurora.stack import open_stack
 
-            with open_operation(session, SystemClock(), stack) as operation:
-                yield operation
+            with open_stack(session, SystemClock(), name) as stack:
+                yield stack
 
 
 def clusters(*, options: AuroraOptions, json: Json = False) -> None:
@@ -58,10 +58,10 @@ def clusters(*, options: AuroraOptions, json: Json = False) -> None:
     Example: holdfast aurora clusters --prefix shop
     """
     schedules, note = [], ""
-    with options.open() as operation:
-        found = operation.list_clusters()
+    with options.open() as stack:
+        found = stack.list_clusters()
         try:
-            schedules = operation.list_schedules()
+            schedules = stack.list_schedules()
         except NotFound as error:
             note = f"schedules are not shown: {error}"
     rows = [
@@ -96,14 +96,14 @@ def schedule(
     Example: holdfast aurora schedule db --prefix a --class db.t4g.large --at 19:15
     """
     wanted, classes = parse_schedule(at), (target, *(fallback or ()))
-    with options.open() as operation:
-        from holdfast.aurora.operation import find_zone
+    with options.open() as stack:
+        from holdfast.aurora.stack import find_zone
 
         starts_at = find_next_time(wanted, SystemClock().wall(), find_zone(timezone or DEFAULT_TIMEZONE))
         request = Request(cluster_id=cluster, classes=classes, starts_at=starts_at, is_daily=not wanted.is_once)
-        findings = [each for each in check_run(operation.read_facts(request)) if each.name not in MOMENTARY]
+        findings = [each for each in check_run(stack.read_facts(request)) if each.name not in MOMENTARY]
         require_no_findings(findings, force=True)
-        created = operation.schedule(cluster, request.classes, at, timezone, force=force)
+        created = stack.schedule(cluster, request.classes, at, timezone, force=force)
     print_result(created, f"{cluster}: {_format_schedule(created)}, by {created.name}", as_json=json)
     if created.is_rule:
         print_note(f"the rule {created.name} holds one schedule: an earlier one has ended", as_json=json)
@@ -124,8 +124,8 @@ def unschedule(
 
     Example: holdfast aurora unschedule shop-cluster --prefix shop
     """
-    with options.open() as operation:
-        ended = operation.unschedule(cluster, at)
+    with options.open() as stack:
+        ended = stack.unschedule(cluster, at)
     print_rows(
         ended,
         ("cluster", "ended schedule", "by"),

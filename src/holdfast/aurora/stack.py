@@ -1,4 +1,4 @@
-"""Operate the deployed parts: read clusters and runs, set schedules, start and stop runs.
+"""One deployed stack: read clusters and runs, set schedules, start and stop runs.
 
 The names of the state machine, rule and table come from the outputs of the CloudFormation stack.
 """
@@ -38,7 +38,7 @@ from holdfast.aurora.schedule import (
 )
 from holdfast.engines.aws import AwsSession
 
-__all__ = ["Operation", "Run", "ScheduledRun", "open_operation"]
+__all__ = ["Run", "ScalingStack", "ScheduledRun", "open_stack"]
 
 HISTORY_EVENTS = 1000
 """Events of an execution that are read, the latest first. A pass over one reader takes about 60."""
@@ -80,7 +80,7 @@ class Run:
         return self.status == "RUNNING"
 
 
-class Operation:
+class ScalingStack:
     """The deployed parts of one stack. Thread-safe, as the session is."""
 
     def __init__(self, session: AwsSession, clock: Clock, stack: str) -> None:
@@ -344,10 +344,10 @@ class Operation:
 
 
 @contextmanager
-def open_operation(session: AwsSession, clock: Clock, stack: str) -> Iterator[Operation]:
+def open_stack(session: AwsSession, clock: Clock, stack: str) -> Iterator[ScalingStack]:
     """Open a stack for a block. Within it, refusals of AWS that have no other meaning raise EngineError."""
     try:
-        yield Operation(session, clock, stack)
+        yield ScalingStack(session, clock, stack)
     except ClientError as error:
         raise EngineError(f"stack {stack}: {error}") from error
 
