@@ -10,8 +10,8 @@ from uuid import uuid4
 import pytest
 
 from holdfast import Conflict, InvalidValue, NotFound
-from holdfast.aurora.stack import ScalingStack, Run
 from holdfast.aurora.preflight import Request, Result, check_run
+from holdfast.aurora.stack import Run, ScalingStack
 from holdfast.engines.aws import AwsOptions, AwsSession
 from holdfast.testing import FakeClock
 from tests.support.aurora import NEW, OLD, REGION, ROLE, Deployed

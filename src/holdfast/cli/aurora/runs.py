@@ -24,7 +24,7 @@ from holdfast.cli.aurora.schedules import (
 from holdfast.cli.output import Json, format_time, pick_attributes, print_json, print_result, print_rows, print_table
 
 if TYPE_CHECKING:
-    from holdfast.aurora.stack import ScalingStack, Run
+    from holdfast.aurora.stack import Run, ScalingStack
 
 POLL_SECONDS = 10.0
 """Seconds between two looks at a run. Its shortest wait takes a minute."""
