@@ -118,7 +118,7 @@ def parse_cluster(
     )
 
 
-def is_one_snapshot(cluster: Mapping[str, Any], instances: Iterable[Mapping[str, Any]]) -> bool:
+def describes_same_instances(cluster: Mapping[str, Any], instances: Iterable[Mapping[str, Any]]) -> bool:
     """Return whether both descriptions list the same instances: between the two reads, something may have changed."""
     members = {member["DBInstanceIdentifier"] for member in cluster.get("DBClusterMembers", ())}
     return members == {each["DBInstanceIdentifier"] for each in instances}

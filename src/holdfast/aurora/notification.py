@@ -47,7 +47,9 @@ def build_notification(kind: str, run: Mapping[str, Any], execution: str) -> Not
     reason = find_reason(kind, run)
     if reason:
         lines.append(f"Reason: {reason}")
-    instances = _get(run, "final", "core", "instances") + _get(run, "final", "readers", "instances")
+    instances = _get(run, "final", "writerAndDedicatedReader", "instances") + _get(
+        run, "final", "otherReaders", "instances"
+    )
     if kind in {"Completed", "OverallRetryError"} and instances:
         lines += ["Instances:", *(f"  {each}" for each in instances)]
     if kind != "Completed":
@@ -69,7 +71,9 @@ def find_reason(kind: str, run: Mapping[str, Any]) -> str:
     if kind == "UnexpectedError":
         return _describe_error(run.get("error"))
     if kind == "OverallRetryError":
-        problems = _get(run, "final", "core", "problems") + _get(run, "final", "readers", "problems")
+        problems = _get(run, "final", "writerAndDedicatedReader", "problems") + _get(
+            run, "final", "otherReaders", "problems"
+        )
         return "; ".join(map(str, problems))
     if kind == "ClusterStateError":
         return str(_find(run, "refresh", "reason") or "")

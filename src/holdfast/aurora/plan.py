@@ -46,8 +46,8 @@ class Plan:
     """The expected steps of a run."""
 
     steps: tuple[PlannedStep, ...]
-    changed: int
-    """Instances that get another class."""
+    changed_count: int
+    """The number of instances that get another class."""
 
     @property
     def seconds(self) -> float:
@@ -59,7 +59,7 @@ def plan_run(cluster: Cluster, classes: Sequence[str], modification_seconds: flo
     if modification_seconds < 0:
         raise InvalidValue(f"a modification of {modification_seconds:g} s: expected at least 0 seconds")
     model = _Model(cluster, classes, modification_seconds)
-    return Plan(tuple(model.run()), model.changed)
+    return Plan(tuple(model.run()), model.changed_count)
 
 
 class _Model:
@@ -70,7 +70,7 @@ class _Model:
         self._classes = classes
         self._modification_seconds = modification_seconds
         self._now = 0.0
-        self.changed = 0
+        self.changed_count = 0
 
     def run(self) -> Iterator[PlannedStep]:
         (state, reason), writer, reader = (
@@ -96,11 +96,11 @@ class _Model:
     def _modify(self, step: str, name: str) -> Iterator[PlannedStep]:
         decision, reason = decide_modification(self._cluster, name, self._classes)
         if decision is not Decision.ACT:
-            advice = "nothing to do" if decision is Decision.SATISFIED else "not now"
+            advice = "nothing to do" if decision is Decision.ALREADY_DONE else "not now"
             yield PlannedStep(self._now, f"Scale{step}", f"{reason}: {advice}")
             return
         yield PlannedStep(self._now, f"Scale{step}", f"modify {name}: {reason}, and gets {self._classes[0]}")
-        self.changed += 1
+        self.changed_count += 1
         self._update(name, status="modifying", instance_class=self._classes[0])
         yield from self._await(step, name, self._now + self._modification_seconds, FIRST_WAIT, Role.ANY)
 
@@ -151,14 +151,14 @@ class Prices:
 class Saving:
     """The saving of a month, in the currency of the prices."""
 
-    instances: float
-    """Saved by the instances, which are billed on demand. Reserved instances stay paid."""
+    by_instances: float
+    """Saved by instances that are billed on demand. You pay for reserved instances in any case."""
     network: float
     """Cost of the network."""
 
     @property
     def total(self) -> float:
-        return self.instances - self.network
+        return self.by_instances - self.network
 
 
 def compute_saving(prices: Prices, instances: int) -> Saving:

@@ -3,7 +3,7 @@
 A decision comes with its reason in words.
 
 A run never modifies the writer, and modifies no instance while another that clients depend on is not available. Every
-step looks at the cluster as it is now, so that a step which is already satisfied changes nothing, and a run can be
+step looks at the cluster as it is now, so that a step which is already done changes nothing, and a run can be
 repeated without harm.
 """
 
@@ -48,10 +48,10 @@ class Decision(StrEnum):
     """Whether to modify an instance, or to fail over to it."""
 
     ACT = "act"
-    SATISFIED = "satisfied"
+    ALREADY_DONE = "already-done"
     BLOCKED = "blocked"
     """Not now: the next check finds out whether it is possible later."""
-    REFUSED = "refused"
+    MUST_STOP = "must-stop"
     """Never: the run must end."""
 
 
@@ -61,13 +61,13 @@ def decide_modification(cluster: Cluster, instance_id: str, classes: Sequence[st
     if instance is None:
         return Decision.BLOCKED, f"{instance_id or 'the instance'} does not exist any more"
     if instance.has_class(classes):
-        return Decision.SATISFIED, f"{instance.id} has {instance.instance_class}"
+        return Decision.ALREADY_DONE, f"{instance.id} has {instance.instance_class}"
     if instance.is_writer:
         return Decision.BLOCKED, f"{instance.id} is the writer, which is never modified"
     others = instance.pending - {"DBInstanceClass"}
     if others:
         names = ", ".join(sorted(others))
-        return Decision.REFUSED, f"{instance.id} has pending changes ({names}), which would be applied"
+        return Decision.MUST_STOP, f"{instance.id} has pending changes ({names}), which would be applied"
     if instance.availability is not Availability.AVAILABLE or instance.pending:
         return Decision.BLOCKED, f"{instance.id} is {instance.status}, or being changed"
     if cluster.writer is None or cluster.status != "available":
@@ -102,7 +102,7 @@ def decide_failover(cluster: Cluster, target_id: str, classes: Sequence[str]) ->
     if target is None:
         return Decision.BLOCKED, f"{target_id or 'the dedicated reader'} does not exist any more"
     if target.is_writer:
-        return Decision.SATISFIED, f"{target.id} is the writer"
+        return Decision.ALREADY_DONE, f"{target.id} is the writer"
     if not target.is_ready(classes):
         return Decision.BLOCKED, f"{target.id} is {target.status} with {target.instance_class}"
     if cluster.status != "available":
@@ -189,8 +189,8 @@ def decide_start(cluster: Cluster) -> tuple[ClusterState, str]:
     if cluster.dedicated_reader is None:
         text = f"cluster {cluster.id} has no dedicated reader: without one, the database would be down for minutes"
         return ClusterState.REFUSED, text
-    core = (cluster.writer, cluster.dedicated_reader)
-    if cluster.status != "available" or any(each.status == "starting" for each in core):
+    leading = (cluster.writer, cluster.dedicated_reader)
+    if cluster.status != "available" or any(each.status == "starting" for each in leading):
         return ClusterState.STARTING, f"cluster {cluster.id} is {cluster.status}"
     return ClusterState.READY, f"cluster {cluster.id} is available"
 

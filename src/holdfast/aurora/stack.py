@@ -19,9 +19,9 @@ from botocore.exceptions import ClientError
 from holdfast._clock import Clock
 from holdfast._errors import Conflict, EngineError, InvalidValue, NotFound
 from holdfast.aurora.cluster import AUTOSCALING_PATTERN, Cluster, parse_cluster
-from holdfast.aurora.facts import FactReader
+from holdfast.aurora.facts import ClusterFactReader
 from holdfast.aurora.handlers import describe_cluster, describe_roles, get_error_code
-from holdfast.aurora.preflight import Facts, Request
+from holdfast.aurora.preflight import ClusterFacts, PlannedRun
 from holdfast.aurora.progress import Progress, read_progress
 from holdfast.aurora.schedule import (
     DEFAULT_TIMEZONE,
@@ -41,7 +41,7 @@ from holdfast.engines.aws import AwsSession
 __all__ = ["Run", "ScalingStack", "ScheduledRun", "open_stack"]
 
 HISTORY_EVENTS = 1000
-"""Events of an execution that are read, the latest first. A pass over one reader takes about 60."""
+"""Events of an execution that are read, the latest first. One reader takes about 60."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +49,13 @@ class ScheduledRun:
     """One schedule of runs."""
 
     cluster: str
-    target: str
-    fallbacks: tuple[str, ...]
+    target_class: str
+    fallback_classes: tuple[str, ...]
     time: str
     """`HH:MM` every day, or `YYYY-MM-DD HH:MM` once."""
     timezone: str
-    name: str
-    """The rule or the schedule in EventBridge Scheduler."""
+    eventbridge_name: str
+    """The name of the rule, or of the schedule in EventBridge Scheduler."""
     is_rule: bool
     is_enabled: bool
 
@@ -67,7 +67,7 @@ class Run:
     cluster: str
     name: str
     arn: str
-    target: str
+    target_class: str
     status: str
     """The status in Step Functions; `SKIPPED` if another run was in progress."""
     started_at: float
@@ -123,10 +123,10 @@ class ScalingStack:
         except NotFound:  # clusters can be read before anything is deployed
             return AUTOSCALING_PATTERN
 
-    def read_facts(self, request: Request) -> Facts:
+    def read_facts(self, run: PlannedRun) -> ClusterFacts:
         """Read what the checks before a run need. Only cluster and instances have to be readable."""
-        reader = FactReader(self._session, self._pattern)
-        return reader.read(request, lambda: self.find_lock_holder(request.cluster_id), self._clock.wall())
+        reader = ClusterFactReader(self._session, self._pattern)
+        return reader.read(run, lambda: self.find_lock_holder(run.cluster_id), self._clock.wall())
 
     def find_lock_holder(self, cluster_id: str) -> str:
         """Return the ARN of the execution that has locked a cluster; empty if there is none."""
@@ -189,8 +189,8 @@ class ScalingStack:
         present = self._read_rule()
         if present is not None and present.is_enabled and present.cluster != cluster_id and not force:
             raise Conflict(
-                f"the rule {present.name} holds one schedule, that of {present.cluster} at {present.time} JST, which "
-                "this one would replace: deploy the stack with --scheduler scheduler, or replace it with --force"
+                f"the rule {present.eventbridge_name} can have only one schedule, and has one for {present.cluster} at "
+                f"{present.time} ({present.timezone}): replace it with --force, or deploy with --scheduler scheduler"
             )
         event = json.dumps({**run, "scheduleTime": at}).encode()
         reply = self._session.client("lambda").invoke(FunctionName=self._outputs["UpdateScheduleArn"], Payload=event)
@@ -239,10 +239,10 @@ class ScalingStack:
         ]
         for each in ended:
             if each.is_rule:
-                self._session.client("events").disable_rule(Name=each.name)
+                self._session.client("events").disable_rule(Name=each.eventbridge_name)
             else:
                 self._session.client("scheduler").delete_schedule(
-                    GroupName=self._outputs.get("ScheduleGroup"), Name=each.name
+                    GroupName=self._outputs.get("ScheduleGroup"), Name=each.eventbridge_name
                 )
         if not ended:
             raise NotFound(f"{cluster_id} has no schedule" + ("" if at is None else f" at {at}"))
@@ -272,7 +272,7 @@ class ScalingStack:
             cluster=cluster.id,
             name=name,
             arn=started["executionArn"],
-            target=target,
+            target_class=target,
             status="RUNNING",
             started_at=now,
             ended_at=None,
@@ -305,7 +305,7 @@ class ScalingStack:
             cluster=run.get("clusterIdentifier", execution["name"].rpartition("_")[0]),
             name=execution["name"],
             arn=arn,
-            target=run.get("targetClass", ""),
+            target_class=run.get("targetClass", ""),
             status="SKIPPED" if is_skipped and status == "SUCCEEDED" else status,
             started_at=execution["startDate"].timestamp(),
             ended_at=None if ended is None or status == "RUNNING" else ended.timestamp(),
@@ -365,11 +365,11 @@ def _build_schedule(
 ) -> ScheduledRun:
     return ScheduledRun(
         cluster=run.get("clusterIdentifier", ""),
-        target=run.get("targetClass", ""),
-        fallbacks=tuple(run.get("fallbackClasses", ())),
+        target_class=run.get("targetClass", ""),
+        fallback_classes=tuple(run.get("fallbackClasses", ())),
         time=time,
         timezone=timezone,
-        name=name,
+        eventbridge_name=name,
         is_rule=is_rule,
         is_enabled=is_enabled,
     )

@@ -15,7 +15,7 @@ from typing import Any
 
 from holdfast._errors import InvalidValue
 from holdfast.aurora.cluster import AUTOSCALING_PATTERN
-from holdfast.aurora.machine import SERVICES, TIMEOUTS, Function, Resources, build_machine
+from holdfast.aurora.machine import SERVICE_CALLS, TIMEOUTS, Function, Resources, build_machine
 from holdfast.aurora.names import (
     ALIAS,
     Names,
@@ -45,7 +45,7 @@ LOG_RETENTION = 90
 """Days."""
 DEAD_LETTER_RETENTION = 1_209_600
 """Seconds, the most that SQS offers: two weeks."""
-NEVER = "cron(0 0 1 1 ? 2199)"
+PLACEHOLDER_SCHEDULE = "cron(0 0 1 1 ? 2199)"
 """The schedule of the rule until update-schedule sets another one."""
 _PREFIX = re.compile(r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?")
 _DATABASE = re.compile(r"[a-z][a-z0-9-]{0,62}\*?")
@@ -236,7 +236,7 @@ class _Builder:
         )
         functions = {function: get_logical_id(function) for function in MACHINE_FUNCTIONS}
         # `LambdaInvoke` for `lambda:invoke`
-        services = {each: "".join(part[0].upper() + part[1:] for part in each.split(":")) for each in SERVICES}
+        services = {each: "".join(part[0].upper() + part[1:] for part in each.split(":")) for each in SERVICE_CALLS}
         placeholders = Resources(
             functions={function: f"${{{name}}}" for function, name in functions.items()},
             lock_table="${LockTable}",
@@ -296,7 +296,7 @@ class _Builder:
             Function.SCHEDULE_SCALING,
             MAX_EVENT_AGE,
             State="DISABLED",
-            ScheduleExpression=NEVER,
+            ScheduleExpression=PLACEHOLDER_SCHEDULE,
         )
         self._add_rule(
             "EndedRule",

@@ -10,7 +10,7 @@ from holdfast.aurora.rules import Step
 from holdfast.simulate.pictures import Panel, Scale, build_svg, text
 
 if TYPE_CHECKING:
-    from holdfast.simulate.aurora import SimulatedRun, Span
+    from holdfast.simulate.aurora import InstanceSpan, SimulatedRun
 
 _WIDTH, _LEFT, _TOP, _ROW = 1120.0, 170.0, 60.0, 36.0
 _BOX_WIDTH, _BOX_HEIGHT, _GAP = 168.0, 15.0, 7.0
@@ -61,7 +61,7 @@ def draw_run(result: "SimulatedRun") -> str:
     return build_svg(_WIDTH, bottom + 10, title, what, [*parts, *diagram, "</g>"])
 
 
-def _draw_instance(panel: Panel, top: float, name: str, spans: "list[Span]", old_class: str) -> list[str]:
+def _draw_instance(panel: Panel, top: float, name: str, spans: "list[InstanceSpan]", old_class: str) -> list[str]:
     parts = [text(_LEFT - 8, top + 20, name, "word", "end")]
     for span in spans:
         is_available = span.status == "available"

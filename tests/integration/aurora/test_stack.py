@@ -10,7 +10,7 @@ from uuid import uuid4
 import pytest
 
 from holdfast import Conflict, InvalidValue, NotFound
-from holdfast.aurora.preflight import Request, Result, check_run
+from holdfast.aurora.preflight import CheckResult, PlannedRun, check_run
 from holdfast.aurora.stack import Run, ScalingStack
 from holdfast.engines.aws import AwsOptions, AwsSession
 from holdfast.testing import FakeClock
@@ -54,10 +54,10 @@ def test_a_run_is_scheduled_started_watched_and_stopped_with_the_real_functions(
 
     created = stack.schedule(cluster, (NEW, "db.t4g.large"), "19:15")
     assert stack.list_schedules() == [created]
-    assert (created.time, created.timezone, created.fallbacks) == ("19:15", "Asia/Tokyo", ("db.t4g.large",))
-    rule = deployed.session.client("events").describe_rule(Name=created.name)
+    assert (created.time, created.timezone, created.fallback_classes) == ("19:15", "Asia/Tokyo", ("db.t4g.large",))
+    rule = deployed.session.client("events").describe_rule(Name=created.eventbridge_name)
     assert (rule["ScheduleExpression"], rule["State"]) == ("cron(15 10 * * ? *)", "ENABLED")
-    with pytest.raises(Conflict, match=f"that of {cluster} at 19:15 JST"):
+    with pytest.raises(Conflict, match=rf"has one for {cluster} at 19:15 \(Asia/Tokyo\)"):
         stack.schedule("another-cluster", (NEW,), "20:00")
     with pytest.raises(InvalidValue, match="--timezone needs"):
         stack.schedule(cluster, (NEW,), "20:00", "Europe/Berlin")
@@ -101,16 +101,16 @@ def test_facts_are_read_and_what_cannot_be_read_becomes_a_warning(deploy: Deploy
             for value in (7.0, 500.0)
         ],
     )
-    request = Request(cluster_id=deployed.cluster, classes=(NEW,), starts_at=now.timestamp())
+    run = PlannedRun(cluster_id=deployed.cluster, classes=(NEW,), starts_at=now.timestamp())
     lock(deployed, "arn:aws:states:us-east-1:123456789012:execution:m:other_1", now.timestamp() + 60)
-    facts = stack.read_facts(request)
+    facts = stack.read_facts(run)
     assert facts.connections == {f"{deployed.prefix}-writer": 500.0}
-    assert {*facts.unread} == {"pending maintenance", "custom endpoints"}  # moto has neither
+    assert {*facts.unreadable} == {"pending maintenance", "custom endpoints"}  # moto has neither
     assert [each.id for each in facts.cluster.other_readers] == [f"{deployed.prefix}-reader-as-1"]
     findings = {each.name: each for each in check_run(facts)}
-    assert findings["connections"].result is Result.REFUSED
+    assert findings["connections"].result is CheckResult.REFUSED
     assert "allows about 450" in findings["connections"].text
-    assert findings["custom endpoints"].result is Result.WARNING
+    assert findings["custom endpoints"].result is CheckResult.WARNING
     assert findings["change needed"].text == "3 of 3 instances are to be changed"
     assert "other_1 is in progress" in findings["other runs"].text
 
@@ -118,11 +118,11 @@ def test_facts_are_read_and_what_cannot_be_read_becomes_a_warning(deploy: Deploy
 def test_facts_are_read_where_moto_has_none(deploy: Deploy, ministack_url: str) -> None:
     deployed = deploy(ministack_url)
     deployed.create_cluster("reader-dedicated")
-    request = Request(cluster_id=deployed.cluster, classes=(NEW,), starts_at=0.0)
-    facts = deployed.stack.read_facts(request)
+    run = PlannedRun(cluster_id=deployed.cluster, classes=(NEW,), starts_at=0.0)
+    facts = deployed.stack.read_facts(run)
     assert facts.maintenance == ()
-    assert "pending maintenance" not in facts.unread
-    assert "deploy it" in facts.unread["other runs"]
+    assert "pending maintenance" not in facts.unreadable
+    assert "deploy it" in facts.unreadable["other runs"]
 
 
 def lock(deployed: Deployed, holder: str, expires_at: float) -> None:
@@ -176,19 +176,24 @@ def test_the_scheduler_has_several_schedules_in_time_zones(deploy: Deploy, moto_
     up = stack.schedule(cluster, (OLD,), "07:00", "Europe/Berlin")
     once = stack.schedule(cluster, (OLD,), "2099-11-18 23:14")
     other = stack.schedule("another-cluster", (NEW,), "19:15")
-    assert sorted(stack.list_schedules(), key=lambda each: each.name) == sorted(
-        [down, up, once, other], key=lambda each: each.name
+    assert sorted(stack.list_schedules(), key=lambda each: each.eventbridge_name) == sorted(
+        [down, up, once, other], key=lambda each: each.eventbridge_name
     )
-    found: dict[str, Any] = deployed.session.client("scheduler").get_schedule(GroupName=deployed.prefix, Name=up.name)
+    found: dict[str, Any] = deployed.session.client("scheduler").get_schedule(
+        GroupName=deployed.prefix, Name=up.eventbridge_name
+    )
     assert (found["ScheduleExpression"], found["ScheduleExpressionTimezone"]) == ("cron(0 7 * * ? *)", "Europe/Berlin")
     assert found["Target"]["DeadLetterConfig"]["Arn"].endswith(f":{deployed.prefix}")
     assert json.loads(found["Target"]["Input"])["scheduledTime"] == "<aws.scheduler.scheduled-time>"
 
     changed = stack.schedule(cluster, ("db.t4g.large",), "19:15")
-    assert (changed.name, changed.target) == (down.name, "db.t4g.large")
+    assert (changed.eventbridge_name, changed.target_class) == (down.eventbridge_name, "db.t4g.large")
     assert changed in stack.list_schedules()
     assert stack.unschedule(cluster, "07:00") == [up]
-    assert {each.name for each in stack.unschedule(cluster)} == {changed.name, once.name}
+    assert {each.eventbridge_name for each in stack.unschedule(cluster)} == {
+        changed.eventbridge_name,
+        once.eventbridge_name,
+    }
     assert stack.list_schedules() == [other]
     with pytest.raises(InvalidValue, match="Asia/Tokyo"):
         stack.schedule(cluster, (NEW,), "19:15", "Asia/Nowhere")

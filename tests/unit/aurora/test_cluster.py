@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from holdfast.aurora.cluster import AUTOSCALING_TAG, Availability, Instance, is_one_snapshot, parse_cluster
+from holdfast.aurora.cluster import AUTOSCALING_TAG, Availability, Instance, describes_same_instances, parse_cluster
 from tests.table import every_row
 
 
@@ -96,6 +96,6 @@ def test_a_class_that_is_pending_is_not_there_yet() -> None:
 
 def test_two_reads_are_one_snapshot_if_they_list_the_same_instances() -> None:
     cluster = describe(("a", True, 0), ("b", False, 1))
-    assert is_one_snapshot(cluster, [instance("b"), instance("a")])
-    assert not is_one_snapshot(cluster, [instance("a")])
-    assert not is_one_snapshot({}, [instance("a")])
+    assert describes_same_instances(cluster, [instance("b"), instance("a")])
+    assert not describes_same_instances(cluster, [instance("a")])
+    assert not describes_same_instances({}, [instance("a")])

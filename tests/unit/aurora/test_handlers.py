@@ -28,7 +28,7 @@ OLD, NEW, OTHER = "db.r6g.large", "db.t4g.medium", "db.t4g.large"
 CLUSTER, RULE, EXECUTION = "shop-cluster", "shop-schedule-scaling", "arn:execution"
 RUN = {"clusterIdentifier": CLUSTER, "targetClass": NEW}
 DONE = {"StartAt": "Done", "States": {"Done": {"Type": "Succeed"}}}
-NEVER = "cron(0 0 1 1 ? 2199)"
+PLACEHOLDER_SCHEDULE = "cron(0 0 1 1 ? 2199)"
 
 
 class Account:
@@ -38,7 +38,7 @@ class Account:
         self.aws, self.rds, self.session = aws, rds, session
         self.events = session.client("events")
         rds.create_cluster(CLUSTER, [("w", OLD, 0), ("d", OLD, 1), ("a", OLD, 15)])
-        self.events.put_rule(Name=RULE, ScheduleExpression=NEVER, State="DISABLED")
+        self.events.put_rule(Name=RULE, ScheduleExpression=PLACEHOLDER_SCHEDULE, State="DISABLED")
         key = "lockId"
         session.client("dynamodb").create_table(
             TableName="locks",
@@ -101,7 +101,7 @@ def test_a_target_that_is_not_accepted_leaves_the_rule_as_it_was(account: Accoun
     account.events.meta.events.register("after-call.eventbridge.PutTargets", refuse)
     with pytest.raises(EngineError, match=r"did not accept the target.*ConcurrentModification"):
         account.functions.update_schedule({**RUN, "scheduleTime": "19:15"})
-    assert account.describe_rule() == (NEVER, "DISABLED")
+    assert account.describe_rule() == (PLACEHOLDER_SCHEDULE, "DISABLED")
 
 
 def test_only_a_one_off_is_disabled_and_only_if_it_is_the_one_that_fired(account: Account) -> None:
@@ -145,10 +145,10 @@ def test_an_answer_of_rds_is_a_reason_to_try_again_another_class_or_the_end(acco
     account.rds.refuse("ModifyDBInstance", "StorageTypeNotSupported", 1)
     with pytest.raises(ClientError, match="StorageTypeNotSupported"):
         account.modify("d")
-    account.rds.withhold_capacity(NEW, 2)
+    account.rds.refuse_class(NEW, 2)
     with pytest.raises(InsufficientCapacity, match=r"no capacity for db\.t4g\.medium: d keeps its class"):
         account.modify("d")
-    assert account.modify("d", NEW, OTHER) == {"isSatisfied": False, "reason": "d is being changed to db.t4g.large"}
+    assert account.modify("d", NEW, OTHER) == {"alreadyDone": False, "reason": "d is being changed to db.t4g.large"}
     assert account.calls == [("d", OTHER)]
 
 

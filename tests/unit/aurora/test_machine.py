@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.aurora.machine import NOTIFICATION_ERROR, RESULTS, TIMEOUTS, Function, Resources, build_machine
+from holdfast.aurora.machine import NOTIFICATION_ERROR, RESULT_FIELDS, TIMEOUTS, Function, Resources, build_machine
 from tests.table import every_row
 
 FAMILIES = ("DedicatedReader", "Failover", "OldWriter", "AutoScalingReader")
@@ -79,7 +79,7 @@ def test_waits_retries_and_limits_are_those_of_the_diagram() -> None:
     counters = {"dedicatedReader": 5, "failover": 5, "oldWriter": 5, "autoScalingReader": 5, "clusterStart": 5}
     assert limits == {f"$.counters.{name}.retries": limit for name, limit in {**counters, "overall": 3}.items()}
     assert (MAP["MaxConcurrency"], INNER["ProcessorConfig"]) == (1, {"Mode": "INLINE"})
-    # So that the progress inside the Map shows the pass.
+    # So that the progress inside the Map shows the round.
     assert MAP["ItemSelector"]["counters"]["overall.$"] == "$.counters.overall"
 
 
@@ -144,7 +144,9 @@ def test_every_task_has_a_timeout_above_that_of_its_function_a_retry_and_a_catch
         is_caught_by_map = name in INNER["States"] and name != "AutoScalingReaderStatusError"
         assert ("Catch" in state) is not is_caught_by_map
         if function:
-            assert state["ResultSelector"] == {f"{key}.$": f"$.Payload.{key}" for key in RESULTS[Function(function)]}
+            assert state["ResultSelector"] == {
+                f"{key}.$": f"$.Payload.{key}" for key in RESULT_FIELDS[Function(function)]
+            }
 
     every_row(tasks, check)
     assert "ResultPath" not in str(MAP["ItemProcessor"]["States"]["AutoScalingReaderComplete"])

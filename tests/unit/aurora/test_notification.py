@@ -12,8 +12,8 @@ from tests.table import every_row
 RUN = {"clusterIdentifier": "shop-cluster", "targetClass": "db.t4g.medium"}
 FAILED = {"Error": "InsufficientCapacity", "Cause": '{"errorMessage": "there is none", "stackTrace": ["line 1"]}'}
 INSTANCES = {
-    "core": {"instances": ["a: x, available, writer"], "problems": ["a is late"]},
-    "readers": {"problems": ["b"]},
+    "writerAndDedicatedReader": {"instances": ["a: x, available, writer"], "problems": ["a is late"]},
+    "otherReaders": {"problems": ["b"]},
 }
 
 

@@ -26,7 +26,7 @@ def test_a_plain_run_with_one_autoscaling_reader_takes_65_minutes() -> None:
         (3900, "FinalVerification"),
         (3900, "SendCompletionNotification"),
     ]
-    assert (plan.seconds, plan.changed) == (3900, 3)
+    assert (plan.seconds, plan.changed_count) == (3900, 3)
     assert (
         plan.steps[1].text
         == "modify shop-reader-dedicated: shop-reader-dedicated has db.r6g.large, and gets db.t4g.medium"
@@ -35,11 +35,11 @@ def test_a_plain_run_with_one_autoscaling_reader_takes_65_minutes() -> None:
     assert plan.steps[7].text.startswith("modify shop-writer")
 
 
-def test_satisfied_steps_take_no_time_and_need_no_failover() -> None:
+def test_steps_that_are_done_take_no_time_and_need_no_failover() -> None:
     cluster = change(change(build_cluster(), WRITER.id, instance_class=NEW), READER.id, instance_class=NEW)
     plan = plan_run(cluster, (NEW,), 30.0)
     assert summarize(plan)[1:4] == [(0, "ScaleDedicatedReader"), (0, "ScaleOldWriter"), (0, "ScaleAutoScalingReader")]
-    assert (plan.seconds, plan.changed) == (60, 1)
+    assert (plan.seconds, plan.changed_count) == (60, 1)
     assert plan.steps[1].text.endswith("nothing to do")
 
 
@@ -62,8 +62,8 @@ def test_a_modification_takes_no_negative_time() -> None:
 
 def test_the_saving_is_that_of_the_small_hours_minus_the_network() -> None:
     saving = compute_saving(Prices(old=0.313, new=0.113, hours=12, network=100.0), 3)
-    assert saving.instances == pytest.approx(0.2 * 12 * 365 / 12 * 3)
-    assert saving.total == pytest.approx(saving.instances - 100.0)
+    assert saving.by_instances == pytest.approx(0.2 * 12 * 365 / 12 * 3)
+    assert saving.total == pytest.approx(saving.by_instances - 100.0)
 
 
 def test_ten_minutes_are_billed_at_least() -> None:

@@ -59,11 +59,11 @@ def test_an_instance_is_modified_only_while_all_others_that_matter_are_available
     changed = replace(A, instance_class=NEW)
     rows = [
         (cluster(), "d", Decision.ACT, "d has db.r6g.large"),
-        (cluster(W, replace(D, instance_class=NEW), A), "d", Decision.SATISFIED, "d has db.t4g.medium"),
+        (cluster(W, replace(D, instance_class=NEW), A), "d", Decision.ALREADY_DONE, "d has db.t4g.medium"),
         (cluster(W, A), "d", Decision.BLOCKED, "d does not exist any more"),
         (cluster(), "", Decision.BLOCKED, "the instance does not exist"),
         (cluster(), "w", Decision.BLOCKED, "w is the writer, which is never modified"),
-        (cluster(W, replace(D, pending=frozenset({"Port"}))), "d", Decision.REFUSED, "pending changes (Port)"),
+        (cluster(W, replace(D, pending=frozenset({"Port"}))), "d", Decision.MUST_STOP, "pending changes (Port)"),
         (cluster(W, replace(D, status="rebooting")), "d", Decision.BLOCKED, "d is rebooting"),
         (cluster(W, replace(D, pending=frozenset({"DBInstanceClass"}))), "d", Decision.BLOCKED, "being changed"),
         (cluster(W, D, A, status="failing-over"), "d", Decision.BLOCKED, "cluster shop is failing-over"),
@@ -94,7 +94,7 @@ def test_a_failover_needs_a_ready_target_and_an_available_cluster() -> None:
     ready = replace(D, instance_class=NEW)
     rows = [
         (cluster(W, ready), Decision.ACT, "d is ready"),
-        (cluster(W, replace(ready, is_writer=True)), Decision.SATISFIED, "d is the writer"),
+        (cluster(W, replace(ready, is_writer=True)), Decision.ALREADY_DONE, "d is the writer"),
         (cluster(W, D), Decision.BLOCKED, "d is available with db.r6g.large"),
         (cluster(W, ready, status="failing-over"), Decision.BLOCKED, "cluster shop is failing-over"),
         (cluster(W, A), Decision.BLOCKED, "d does not exist any more"),

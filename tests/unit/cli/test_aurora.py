@@ -89,7 +89,7 @@ def test_a_cluster_has_several_schedules_with_the_scheduler(run: Run, deploy: De
     assert f"{deployed.cluster}: db.t4g.medium at 19:15 Europe/Berlin, by {deployed.cluster}_" in down.out
     assert "custom endpoints: not checked" in down.err
     up = run("aurora", "schedule", *common, "--class", OLD, "--at", "07:00", "--force", "--json").result
-    assert (up["target"], up["time"], up["timezone"]) == (OLD, "07:00", "Asia/Tokyo")
+    assert (up["target_class"], up["time"], up["timezone"]) == (OLD, "07:00", "Asia/Tokyo")
     day = (datetime.now(UTC) + timedelta(days=3)).strftime("%a").lower()
     deployed.session.client("rds").modify_db_cluster(
         DBClusterIdentifier=deployed.cluster, PreferredMaintenanceWindow=f"{day}:10:30-{day}:11:00"
@@ -118,7 +118,7 @@ def test_a_dry_run_shows_checks_steps_and_saving_and_changes_nothing(run: Run, d
     prices = ("--old-price", "0.3", "--new-price", "0.1", "--hours", "12", "--network-cost", "50")
     found = start_run(run, deployed, "--dry-run", *prices, "--json").result
     assert found["can_start"]
-    assert (found["seconds"], found["changed"]) == (2640.0, 2)
+    assert (found["seconds"], found["changed_count"]) == (2640.0, 2)
     assert [each["state"] for each in found["steps"]][-1] == "SendCompletionNotification"
     assert found["saving"]["total"] == pytest.approx(2 * 0.2 * 12 * 365 / 12 - 50)
     assert {each["name"]: each["result"] for each in found["findings"]}["target class"] == "ok"

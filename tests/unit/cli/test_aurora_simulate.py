@@ -7,19 +7,19 @@ from xml.etree import ElementTree
 
 import pytest
 
-from holdfast.cli.aurora.simulate import TroubleName
-from holdfast.simulate.aurora import TROUBLES
+from holdfast.cli.aurora.simulate import FaultName
+from holdfast.simulate.aurora import NAMED_FAULTS
 from tests.unit.cli.conftest import Run
 
-STOPPED = ("aurora", "simulate", "--trouble", "cluster-stopped", "--readers", "0")
+STOPPED = ("aurora", "simulate", "--fault", "cluster-stopped", "--readers", "0")
 
 
-def test_every_trouble_has_its_name_in_the_command_line() -> None:
-    assert list(get_args(TroubleName)) == list(TROUBLES)
+def test_every_fault_has_its_name_in_the_command_line() -> None:
+    assert list(get_args(FaultName)) == list(NAMED_FAULTS)
 
 
 def test_a_run_is_a_table_of_instances_and_how_it_ended(run: Run) -> None:
-    found = run("aurora", "simulate", "--trouble", "aborted", "--trouble", "duplicate")
+    found = run("aurora", "simulate", "--fault", "aborted", "--fault", "duplicate")
     assert (found.code, found.err) == (0, "")
     lines = [line.rstrip() for line in found.out.splitlines()]
     assert lines[0].split() == ["from", "to", "instance", "class", "role", "status"]
@@ -48,7 +48,7 @@ def test_as_json_and_as_a_picture_it_has_all_of_the_run(run: Run, here: Path) ->
 
 
 def test_wrong_options_are_refused_before_the_run(run: Run, here: Path) -> None:
-    assert "flood" in run("aurora", "simulate", "--trouble", "flood", "--json").error["detail"]
+    assert "flood" in run("aurora", "simulate", "--fault", "flood", "--json").error["detail"]
     assert "0 to 14" in run("aurora", "simulate", "--readers", "15", "--json").error["detail"]
     (here / "run.svg").write_text("")
     assert run(*STOPPED, "--svg", "run.svg", "--json").error["error"] == "conflict"

@@ -4,8 +4,8 @@ from itertools import pairwise
 from xml.etree import ElementTree
 
 from holdfast.aurora.machine import Function, Resources, build_machine
-from holdfast.simulate.aurora import OLD_CLASS, TARGET_CLASS, ClusterRun, SimulatedRun
-from holdfast.simulate.aws.lifecycle import InstanceState, Published, Snapshot, StateVisit
+from holdfast.simulate.aurora import OLD_CLASS, TARGET_CLASS, Scenario, SimulatedRun
+from holdfast.simulate.aws.lifecycle import InstanceState, PublishedMessage, Snapshot, StateVisit
 from holdfast.simulate.run_picture import draw_run
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -21,11 +21,11 @@ def make_run(*, seconds: float = 1800.0, is_notified: bool = True) -> SimulatedR
     writer, reader = InstanceState(OLD_CLASS, "available", True), InstanceState(OLD_CLASS, "available", False)
     changed = InstanceState(TARGET_CLASS, "available", False)
     return SimulatedRun(
-        run=ClusterRun(),
+        scenario=Scenario(),
         status="FAILED",
         seconds=seconds,
         path=tuple(StateVisit(min(at, seconds), name) for at, name in PATH),
-        notifications=(Published(seconds, "scaling <failed>", ""),) if is_notified else (),
+        notifications=(PublishedMessage(seconds, "scaling <failed>", ""),) if is_notified else (),
         snapshots=(
             Snapshot(0.0, "available", {"w": writer, "d": reader}),
             Snapshot(20.0, "available", {"w": writer, "d": InstanceState(OLD_CLASS, "modifying", False)}),

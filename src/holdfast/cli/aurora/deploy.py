@@ -18,7 +18,7 @@ from holdfast.compose import open_aws_session
 from holdfast.config import load
 
 if TYPE_CHECKING:
-    from holdfast.aurora.deploy import Report, StackEvent
+    from holdfast.aurora.deploy import EventListener, StackEvent
 
 Prefix = Annotated[str, Parameter(help="Begins the name of every resource. The stack is <prefix>-scaling.")]
 Region = Annotated[str | None, Parameter(help="The region. Overrides aws.region.")]
@@ -134,7 +134,7 @@ def deploy(
             deployment.discard(change_set)
             print_result({**result, "deployed": False, "outputs": {}}, "Nothing was changed.", as_json=json)
             return
-        outputs = deployment.execute(change_set, _choose_report(as_json=json))
+        outputs = deployment.execute(change_set, _choose_listener(as_json=json))
         text = "\n".join(["Deployed.", *(f"{name}: {value}" for name, value in sorted(outputs.items()))])
         print_result({**result, "deployed": True, "outputs": outputs}, text, as_json=json)
 
@@ -159,17 +159,17 @@ def remove(
 
         is_removed = _confirm(f"Delete stack {stack} with all its resources?", yes=yes)
         if is_removed:
-            Deployment(session, SystemClock()).remove(prefix, _choose_report(as_json=json), force=force)
+            Deployment(session, SystemClock()).remove(prefix, _choose_listener(as_json=json), force=force)
     text = f"Stack {stack} was deleted." if is_removed else "Nothing was changed."
     print_result({"stack": stack, "removed": is_removed}, text, as_json=json)
 
 
-def _choose_report(*, as_json: bool) -> "Report":
+def _choose_listener(*, as_json: bool) -> "EventListener":
     """Return what shows the progress. With --json, nothing does: there is one document, at the end."""
-    return (lambda _: None) if as_json else _report
+    return (lambda _: None) if as_json else _print_event
 
 
-def _report(event: "StackEvent") -> None:
+def _print_event(event: "StackEvent") -> None:
     reason = f": {event.reason}" if event.reason else ""
     print_note(f"{event.status} {event.resource}{reason}", as_json=False)
 

@@ -10,7 +10,7 @@ from cyclopts.validators import Number
 from holdfast._clock import SystemClock
 from holdfast._errors import EngineError, EngineUnavailable, InvalidValue
 from holdfast.aurora.plan import MODIFICATION_SECONDS, Plan, Prices, Saving, compute_saving, format_duration, plan_run
-from holdfast.aurora.preflight import Finding, Request, Result, check_run
+from holdfast.aurora.preflight import CheckFinding, CheckResult, PlannedRun, check_run
 from holdfast.cli.aurora.schedules import (
     INSTANCE_HEADER,
     AuroraOptions,
@@ -57,7 +57,7 @@ def run(
 
     Example: holdfast aurora run shop-cluster --prefix shop --class db.t4g.medium --dry-run
     """
-    request = Request(
+    planned = PlannedRun(
         cluster_id=cluster,
         classes=(target, *(fallback or ())),
         starts_at=SystemClock().wall(),
@@ -70,15 +70,15 @@ def run(
     elif (old_price, new_price, hours) != (None, None, None):
         raise InvalidValue("--old-price, --new-price and --hours belong together: give all three")
     with options.open() as stack:
-        facts = stack.read_facts(request)
+        facts = stack.read_facts(planned)
         findings = check_run(facts)
         if dry_run:
-            plan = plan_run(facts.cluster, request.classes, modification_seconds)
-            saving = None if prices is None else compute_saving(prices, plan.changed)
+            plan = plan_run(facts.cluster, planned.classes, modification_seconds)
+            saving = None if prices is None else compute_saving(prices, plan.changed_count)
             _print_plan(findings, plan, saving, as_json=json)
             return
         require_no_findings(findings, force=force)
-        started = stack.start(cluster, request.classes)
+        started = stack.start(cluster, planned.classes)
         if wait:
             started = _follow(stack, started, as_json=json)
     print_result(_build_run(started), f"run {started.name}: {_describe_end(started)}", as_json=json)
@@ -125,7 +125,7 @@ def status(
     if not runs:
         print("no run is in progress" if cluster is None else f"{cluster} had no run")
     for run in runs:
-        print(f"run {run.name} to {run.target}, since {format_time(run.started_at)}: {_describe_end(run)}")
+        print(f"run {run.name} to {run.target_class}, since {format_time(run.started_at)}: {_describe_end(run)}")
         if run.is_running and run.progress is not None and run.progress.waits_until is not None:
             print(f"waits until {format_time(run.progress.waits_until)}")
     if clusters:
@@ -151,7 +151,7 @@ def history(
         (
             *(each.name, format_time(each.started_at)),
             "" if each.ended_at is None else format_duration(each.ended_at - each.started_at),
-            *(each.target, _describe_end(each)),
+            *(each.target_class, _describe_end(each)),
         )
         for each in runs
     ]
@@ -176,20 +176,24 @@ def stop(cluster: ClusterArgument, /, *, options: AuroraOptions, json: Json = Fa
     print_table(INSTANCE_HEADER, build_rows(found))
 
 
-def _print_plan(findings: Sequence[Finding], plan: Plan, saving: Saving | None, *, as_json: bool) -> None:
-    can_start = all(each.result is not Result.REFUSED for each in findings)
+def _print_plan(findings: Sequence[CheckFinding], plan: Plan, saving: Saving | None, *, as_json: bool) -> None:
+    can_start = all(each.result is not CheckResult.REFUSED for each in findings)
     if as_json:
-        found = {"can_start": can_start, "findings": findings, **pick_attributes(plan, "steps", "seconds", "changed")}
-        print_json({**found, "saving": saving and pick_attributes(saving, "instances", "network", "total")})
+        found = {
+            "can_start": can_start,
+            "findings": findings,
+            **pick_attributes(plan, "steps", "seconds", "changed_count"),
+        }
+        print_json({**found, "saving": saving and pick_attributes(saving, "by_instances", "network", "total")})
         return
     print_table(("check", "result", ""), [(each.name, each.result, each.text) for each in findings])
     print()
     print_table(("after", "state", ""), [(format_duration(each.at), each.state, each.text) for each in plan.steps])
     print()
-    print(f"{plan.changed} instances are changed, in about {format_duration(plan.seconds)}")
+    print(f"{plan.changed_count} instances are changed, in about {format_duration(plan.seconds)}")
     if saving is not None:
         print(
-            f"saving per month: {saving.total:,.2f} ({saving.instances:,.2f} by instances, minus "
+            f"saving per month: {saving.total:,.2f} ({saving.by_instances:,.2f} by instances, minus "
             f"{saving.network:,.2f} for the network); reserved instances stay paid, and save nothing"
         )
     if not can_start:
@@ -197,7 +201,7 @@ def _print_plan(findings: Sequence[Finding], plan: Plan, saving: Saving | None, 
 
 
 def _build_run(run: "Run") -> dict[str, Any]:
-    names = ("cluster", "name", "arn", "target", "status", "started_at", "ended_at", "progress")
+    names = ("cluster", "name", "arn", "target_class", "status", "started_at", "ended_at", "progress")
     return {**pick_attributes(run, *names), "end": _describe_end(run)}
 
 

@@ -11,7 +11,7 @@ from holdfast._clock import SystemClock
 from holdfast._errors import Conflict, NotFound
 from holdfast.aurora.cluster import Cluster, Instance
 from holdfast.aurora.names import Names
-from holdfast.aurora.preflight import MOMENTARY, Finding, Request, Result, check_run
+from holdfast.aurora.preflight import ONLY_VALID_NOW, CheckFinding, CheckResult, PlannedRun, check_run
 from holdfast.aurora.schedule import DEFAULT_TIMEZONE, find_next_time, parse_schedule
 from holdfast.cli.aurora.deploy import Prefix, Region
 from holdfast.cli.output import Json, SettingsFile, print_note, print_result, print_rows
@@ -100,15 +100,15 @@ def schedule(
         from holdfast.aurora.stack import find_zone
 
         starts_at = find_next_time(wanted, SystemClock().wall(), find_zone(timezone or DEFAULT_TIMEZONE))
-        request = Request(cluster_id=cluster, classes=classes, starts_at=starts_at, is_daily=not wanted.is_once)
-        findings = [each for each in check_run(stack.read_facts(request)) if each.name not in MOMENTARY]
+        planned = PlannedRun(cluster_id=cluster, classes=classes, starts_at=starts_at, is_daily=not wanted.is_once)
+        findings = [each for each in check_run(stack.read_facts(planned)) if each.name not in ONLY_VALID_NOW]
         require_no_findings(findings, force=True)
-        created = stack.schedule(cluster, request.classes, at, timezone, force=force)
-    print_result(created, f"{cluster}: {_format_schedule(created)}, by {created.name}", as_json=json)
+        created = stack.schedule(cluster, planned.classes, at, timezone, force=force)
+    print_result(created, f"{cluster}: {_format_schedule(created)}, by {created.eventbridge_name}", as_json=json)
     if created.is_rule:
-        print_note(f"the rule {created.name} holds one schedule: an earlier one has ended", as_json=json)
+        print_note(f"the rule {created.eventbridge_name} holds one schedule: an earlier one has ended", as_json=json)
     for each in findings:
-        if each.result is Result.WARNING and not force:
+        if each.result is CheckResult.WARNING and not force:
             print_note(f"{each.name}: {each.text}", as_json=json)
 
 
@@ -129,7 +129,7 @@ def unschedule(
     print_rows(
         ended,
         ("cluster", "ended schedule", "by"),
-        [(each.cluster, _format_schedule(each), each.name) for each in ended],
+        [(each.cluster, _format_schedule(each), each.eventbridge_name) for each in ended],
         as_json=json,
     )
 
@@ -166,14 +166,14 @@ def _describe_role(cluster: Cluster, instance: Instance) -> str:
 
 def _format_schedule(schedule: "ScheduledRun") -> str:
     state = "" if schedule.is_enabled else " (disabled)"
-    return f"{schedule.target} at {schedule.time} {schedule.timezone}{state}"
+    return f"{schedule.target_class} at {schedule.time} {schedule.timezone}{state}"
 
 
-def require_no_findings(findings: Sequence[Finding], *, force: bool) -> None:
+def require_no_findings(findings: Sequence[CheckFinding], *, force: bool) -> None:
     """Raise Conflict if a check refuses a run; also if one warns, unless `force` is set."""
-    refused = [f"{each.name}: {each.text}" for each in findings if each.result is Result.REFUSED]
+    refused = [f"{each.name}: {each.text}" for each in findings if each.result is CheckResult.REFUSED]
     if refused:
         raise Conflict(f"refused: {'; '.join(refused)}")
-    warnings = [f"{each.name}: {each.text}" for each in findings if each.result is Result.WARNING]
+    warnings = [f"{each.name}: {each.text}" for each in findings if each.result is CheckResult.WARNING]
     if warnings and not force:
         raise Conflict(f"not started because of warnings, which --force ignores: {'; '.join(warnings)}")

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from holdfast.simulate.aurora import SimulatedRun
 
 # A literal, so that help and completion list the names.
-TroubleName: TypeAlias = Literal[
+FaultName: TypeAlias = Literal[
     "deleting-instance",
     "failover-refused",
     "failover-never",
@@ -34,7 +34,7 @@ TroubleName: TypeAlias = Literal[
 
 def simulate(
     *,
-    trouble: Annotated[tuple[TroubleName, ...], Parameter(help="What goes wrong. May be repeated.")] = (),
+    fault: Annotated[tuple[FaultName, ...], Parameter(help="What goes wrong. May be repeated.")] = (),
     readers: Annotated[int, Parameter(help="Autoscaling readers, 0 to 14.")] = 1,
     seed: Annotated[int | None, Parameter(help="Draw the times that changes take. Default: 700 s for a class.")] = None,
     picture: PictureOptions = NO_PICTURE,
@@ -44,11 +44,11 @@ def simulate(
 
     The definition and the functions are those that are deployed. The picture shows every instance over time, and the
     path through the state machine. A run that ends with an error is a result, and no error of the command.
-    Example: holdfast aurora simulate --trouble failover-refused --svg run.svg
+    Example: holdfast aurora simulate --fault failover-refused --svg run.svg
     """
     from holdfast.simulate import aurora, run_picture
 
-    run = aurora.build_run(trouble, readers, seed)
+    run = aurora.build_scenario(fault, readers, seed)
     picture.check()
     result = aurora.simulate(run)
     violations = aurora.find_violations(result)
