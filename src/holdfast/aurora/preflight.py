@@ -104,7 +104,7 @@ CheckAnswer: TypeAlias = tuple[CheckResult, str]
 def check_run(facts: ClusterFacts) -> tuple[CheckFinding, ...]:
     """Return the findings of all checks."""
     unreadable = {
-        name: (CheckResult.WARNING, f"not checked, check it yourself: {reason}")
+        name: (CheckResult.WARNING, f"could not be checked ({reason}): check it yourself")
         for name, reason in facts.unreadable.items()
     }
     return tuple(CheckFinding(name, *(unreadable.get(name) or check(facts))) for name, check in CHECKS.items())
@@ -117,7 +117,10 @@ def _check_engine(facts: ClusterFacts) -> CheckAnswer:
         return CheckResult.REFUSED, text
     classes = {*facts.run.classes, *(each.instance_class for each in facts.cluster.instances)}
     if "db.serverless" in classes or facts.cluster_description.get("EngineMode") == "serverless":
-        return CheckResult.REFUSED, f"{name} is or would be serverless: change its minimum and maximum capacity instead"
+        return (
+            CheckResult.REFUSED,
+            f"{name} has serverless instances, or the class is db.serverless: change the capacity instead",
+        )
     return CheckResult.OK, f"{engine} {facts.cluster_description.get('EngineVersion', '')}".strip()
 
 
@@ -141,13 +144,15 @@ def _check_target_class(facts: ClusterFacts) -> CheckAnswer:
 
 def _check_change(facts: ClusterFacts) -> CheckAnswer:
     instances = facts.cluster.instances
+    if not instances:
+        return CheckResult.REFUSED, "the cluster has no instances: there is nothing to change"
     left = [each for each in instances if not each.has_class(facts.run.classes)]
     if not left:
         return (
             CheckResult.REFUSED,
             f"all instances have {' or '.join(facts.run.classes)} already: there is nothing to do",
         )
-    return CheckResult.OK, f"{len(left)} of {len(instances)} instances are to be changed"
+    return CheckResult.OK, f"{len(left)} of {len(instances)} instances need the new class"
 
 
 def _check_state(facts: ClusterFacts) -> CheckAnswer:
@@ -182,7 +187,7 @@ def _check_pending(facts: ClusterFacts) -> CheckAnswer:
     if pending:
         return (
             CheckResult.REFUSED,
-            f"changes are pending, and would be applied, too: apply or undo them: {'; '.join(pending)}",
+            f"{'; '.join(pending)}: RDS would apply these pending changes with the class; apply or undo them first",
         )
     return CheckResult.OK, "no instance has pending changes"
 
@@ -211,7 +216,7 @@ def _check_window(facts: ClusterFacts) -> CheckAnswer:
 def _check_pending_maintenance(facts: ClusterFacts) -> CheckAnswer:
     if facts.maintenance:
         text = f"maintenance is pending ({'; '.join(facts.maintenance)})"
-        return CheckResult.WARNING, f"{text}: apply it first, or make sure that it waits"
+        return CheckResult.WARNING, f"{text}: apply it first, or defer it"
     return CheckResult.OK, "no maintenance is pending"
 
 
@@ -229,19 +234,19 @@ def is_in_window(window: str, starts_at: float, seconds: float) -> bool:
 
 
 def _check_connections(facts: ClusterFacts) -> CheckAnswer:
-    if not facts.connections:
-        return (
-            CheckResult.WARNING,
-            "CloudWatch has no DatabaseConnections of the last day: compare them with the new limit",
-        )
     limit = find_max_connections(facts)
     if limit is None:
         return CheckResult.WARNING, "the limit of connections is unknown: give it with --max-connections"
+    if not facts.connections:
+        text = "CloudWatch has no DatabaseConnections of the last day"
+        return CheckResult.WARNING, f"{text}: check that clients need at most about {limit} connections"
     name, used = max(facts.connections.items(), key=lambda each: each[1])
     text = f"{name} had up to {used:.0f} connections, and the new class allows about {limit}"
     if used >= limit:
         return CheckResult.REFUSED, f"{text}: clients would be refused; choose a larger class, or use RDS Proxy"
-    return (CheckResult.WARNING, f"{text}: leave more room") if used > limit * HIGH_USE else (CheckResult.OK, text)
+    if used > limit * HIGH_USE:
+        return CheckResult.WARNING, f"{text}: this is more than {HIGH_USE:.0%}, so choose a larger class"
+    return CheckResult.OK, text
 
 
 def find_max_connections(facts: ClusterFacts) -> int | None:
@@ -291,7 +296,10 @@ def _check_global(facts: ClusterFacts) -> CheckAnswer:
     if own is None:
         return CheckResult.OK, "the cluster belongs to no global database"
     if not own.get("IsWriter"):
-        return CheckResult.REFUSED, "the cluster is a secondary of a global database, which has no writer to fail over"
+        return (
+            CheckResult.REFUSED,
+            "the cluster is a secondary of a global database, and has no writer: run it on the primary cluster",
+        )
     small = [each for each in facts.run.classes if each.startswith("db.t")]
     if small:
         return (
@@ -318,7 +326,7 @@ def _check_parallel_query(facts: ClusterFacts) -> CheckAnswer:
         if other:
             return (
                 CheckResult.REFUSED,
-                f"parallel query needs a class db.r*, and {other[0]} is none: choose another one",
+                f"parallel query needs a db.r* class, and {other[0]} is not one: choose another class",
             )
         return CheckResult.OK, "parallel query works with the new class"
     return CheckResult.OK, "parallel query is not used"
@@ -326,14 +334,11 @@ def _check_parallel_query(facts: ClusterFacts) -> CheckAnswer:
 
 def _check_endpoints(facts: ClusterFacts) -> CheckAnswer:
     roles = {each.id for each in (facts.cluster.writer, facts.cluster.dedicated_reader) if each is not None}
-    fixed = [
-        each.get("DBClusterEndpointIdentifier", "")
-        for each in facts.endpoints
-        if each.get("EndpointType") == "CUSTOM" and roles & {*each.get("StaticMembers", ())}
-    ]
-    if fixed:
-        text = "lists an instance whose role changes, and keeps it: check what its clients expect"
-        return CheckResult.WARNING, f"the custom endpoint {fixed[0]} {text}"
+    for each in facts.endpoints:
+        listed = sorted(roles & {*each.get("StaticMembers", ())})
+        if each.get("EndpointType") == "CUSTOM" and listed:
+            text = f"lists {listed[0]}, whose role changes: it will still lead there; check what its clients expect"
+            return CheckResult.WARNING, f"the custom endpoint {each.get('DBClusterEndpointIdentifier', '')} {text}"
     return CheckResult.OK, "no custom endpoint lists the writer or the dedicated reader"
 
 
@@ -348,7 +353,7 @@ def _check_tiers(facts: ClusterFacts) -> CheckAnswer:
     low = [each for each in cluster.other_readers if each.tier <= MAX_WRITER_TIER]
     if low:
         return CheckResult.WARNING, f"Aurora may promote {low[0].id} after a crash: give it a promotion tier above 1"
-    return CheckResult.OK, "only writer and dedicated reader have promotion tier 0 or 1"
+    return CheckResult.OK, "no other reader has promotion tier 0 or 1"
 
 
 def _check_lock(facts: ClusterFacts) -> CheckAnswer:

@@ -38,7 +38,7 @@ def check_instance(cluster: Cluster, instance_id: str, classes: Sequence[str], r
     if instance.availability in {Availability.BROKEN, Availability.STOPPED}:
         return CheckOutcome.FAILED, f"{state}: it does not become available by itself"
     if not instance.is_ready(classes):
-        return CheckOutcome.RETRY, f"{state}: expected available with {' or '.join(classes)}"
+        return CheckOutcome.RETRY, f"{state}, and not yet available with {' or '.join(classes)}"
     if role is Role.WRITER and not instance.is_writer:
         return CheckOutcome.RETRY, f"{instance.id} is not the writer"
     return CheckOutcome.READY, state
@@ -67,11 +67,13 @@ def decide_modification(cluster: Cluster, instance_id: str, classes: Sequence[st
     others = instance.pending - {"DBInstanceClass"}
     if others:
         names = ", ".join(sorted(others))
-        return Decision.MUST_STOP, f"{instance.id} has pending changes ({names}), which would be applied"
-    if instance.availability is not Availability.AVAILABLE or instance.pending:
-        return Decision.BLOCKED, f"{instance.id} is {instance.status}, or being changed"
+        return Decision.MUST_STOP, f"{instance.id} has pending changes ({names}), which RDS would apply with the class"
+    if instance.pending:
+        return Decision.BLOCKED, f"{instance.id} is already being changed"
+    if instance.availability is not Availability.AVAILABLE:
+        return Decision.BLOCKED, f"{instance.id} is {instance.status}"
     if cluster.writer is None or cluster.status != "available":
-        return Decision.BLOCKED, f"not while cluster {cluster.id} is {cluster.status}"
+        return Decision.BLOCKED, f"{instance.id} waits, because cluster {cluster.id} is {cluster.status}"
     # Just after it was asked for, a change is pending while the instance is still available.
     unavailable = [
         f"{each.id} is {each.status}" + (" with a pending class" if "DBInstanceClass" in each.pending else "")
@@ -79,8 +81,7 @@ def decide_modification(cluster: Cluster, instance_id: str, classes: Sequence[st
         if each.availability is not Availability.AVAILABLE or "DBInstanceClass" in each.pending
     ]
     if unavailable:
-        names = ", ".join(unavailable)
-        return Decision.BLOCKED, f"not while {names}"
+        return Decision.BLOCKED, f"{instance.id} waits, because {', '.join(unavailable)}"
     return Decision.ACT, f"{instance.id} has {instance.instance_class}"
 
 
@@ -179,6 +180,8 @@ def decide_start(cluster: Cluster) -> tuple[ClusterState, str]:
         return ClusterState.REFUSED, f"{cluster.id} is no Aurora cluster: its engine is {cluster.engine}"
     if cluster.status in {"stopped", "stopping"}:
         return ClusterState.REFUSED, f"cluster {cluster.id} is {cluster.status}: start it first"
+    if not cluster.instances:
+        return ClusterState.REFUSED, f"cluster {cluster.id} has no instances: there is nothing to change"
     stopped = [each.id for each in cluster.instances if each.availability is Availability.STOPPED]
     if cluster.status == "starting" or stopped:
         return ClusterState.STARTING, f"cluster {cluster.id} is {cluster.status}"

@@ -1,7 +1,7 @@
 """The CloudFormation template of everything that a run needs. Pure.
 
 All names begin with a prefix, so ARNs are built from names: schedule-scaling knows the state machine, which knows the
-functions, without a circle of references. The state machine invokes published versions, and old ones stay, so that an
+functions, without circular references. The state machine invokes published versions, and old ones stay, so that an
 execution in progress keeps the code that it started with.
 """
 
@@ -22,6 +22,7 @@ from holdfast.aurora.names import (
     Template,
     build_arn,
     build_resource,
+    check_prefix,
     get_attribute,
     get_logical_id,
     refer,
@@ -47,7 +48,6 @@ DEAD_LETTER_RETENTION = 1_209_600
 """Seconds, the most that SQS offers: two weeks."""
 PLACEHOLDER_SCHEDULE = "cron(0 0 1 1 ? 2199)"
 """The schedule of the rule until update-schedule sets another one."""
-_PREFIX = re.compile(r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?")
 _DATABASE = re.compile(r"[a-z][a-z0-9-]{0,62}\*?")
 _SUBNET, _SECURITY_GROUP = re.compile(r"subnet-[0-9a-f]{8,17}"), re.compile(r"sg-[0-9a-f]{8,17}")
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
@@ -94,17 +94,15 @@ class TemplateOptions:
     """A regular expression for the ids of autoscaling readers that Application Auto Scaling has not created."""
 
     def __post_init__(self) -> None:
-        _require("prefix", [self.prefix], _PREFIX, "up to 30 lower-case letters, digits and hyphens")
+        check_prefix(self.prefix)
         _require("database", self.databases, _DATABASE, "the id of a cluster or instance, perhaps with * at its end")
         _require("subnet", self.subnets, _SUBNET, "an id such as subnet-0123abcd")
         _require("security group", self.security_groups, _SECURITY_GROUP, "an id such as sg-0123abcd")
         _require("email", [] if self.email is None else [self.email], _EMAIL, "an address such as ops@example.com")
         if self.network is Network.EXISTING and not (self.subnets and self.security_groups):
-            raise InvalidValue("an existing network needs at least one subnet and one security group")
+            raise InvalidValue("network is existing: give at least one subnet and one security group")
         if self.network is not Network.EXISTING and (self.subnets or self.security_groups):
-            raise InvalidValue(
-                f"subnets and security groups are for an existing network, and this one is {self.network}"
-            )
+            raise InvalidValue(f"subnets and security groups need an existing network, and network is {self.network}")
         try:
             re.compile(self.autoscaling_pattern)
         except re.error as error:

@@ -216,7 +216,7 @@ def test_a_failed_creation_says_why_and_can_be_removed(enforcing_url: str, deplo
         elsewhere.client("s3").create_bucket(Bucket="elsewhere")
     change_set = deployment.prepare(options("lost"), "elsewhere")
     assert change_set.is_new
-    with pytest.raises(EngineError, match="ended as ROLLBACK_COMPLETE: "):
+    with pytest.raises(EngineError, match=r"failed \(ROLLBACK_COMPLETE\): "):
         deployment.execute(change_set, events.append)
     assert any(each.status == "CREATE_FAILED" for each in events)
     with pytest.raises(Conflict, match="holdfast aurora remove"):

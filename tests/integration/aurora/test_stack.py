@@ -111,7 +111,7 @@ def test_facts_are_read_and_what_cannot_be_read_becomes_a_warning(deploy: Deploy
     assert findings["connections"].result is CheckResult.REFUSED
     assert "allows about 450" in findings["connections"].text
     assert findings["custom endpoints"].result is CheckResult.WARNING
-    assert findings["change needed"].text == "3 of 3 instances are to be changed"
+    assert findings["change needed"].text == "3 of 3 instances need the new class"
     assert "other_1 is in progress" in findings["other runs"].text
 
 

@@ -159,7 +159,7 @@ def test_a_change_whose_reply_is_lost_is_not_sent_again(account: Account) -> Non
 
     account.session.client("rds").meta.events.register("before-send.rds.ModifyDBInstance", lose)
     assert "may or may not have been done" in account.modify("d")["reason"]
-    assert account.modify("d")["reason"] == "d is available, or being changed"
+    assert account.modify("d")["reason"] == "d is already being changed"
     assert account.calls == [("d", NEW)]
 
 

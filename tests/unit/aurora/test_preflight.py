@@ -57,6 +57,7 @@ WINDOW = described(PreferredMaintenanceWindow="mon:00:30-mon:01:00")
 THURSDAY = described(PreferredMaintenanceWindow="thu:00:30-thu:01:00")
 ENDPOINT = {"EndpointType": "CUSTOM", "DBClusterEndpointIdentifier": "reports", "StaticMembers": [READER.id]}
 REFUSED, WARNING, OK = CheckResult.REFUSED, CheckResult.WARNING, CheckResult.OK
+EMPTY = Cluster(id="shop-cluster", status="available", engine="aurora-postgresql", instances=())
 SERVERLESS = change(build_cluster(), SCALED.id, instance_class="db.serverless")
 ROWS: list[tuple[str, ClusterFacts, CheckResult, str]] = [
     ("engine", build_facts(build_cluster(engine="postgres")), REFUSED, "ModifyDBCluster"),
@@ -76,6 +77,7 @@ ROWS: list[tuple[str, ClusterFacts, CheckResult, str]] = [
         REFUSED,
         "does not exist in ap-northeast-1d",
     ),
+    ("change needed", build_facts(EMPTY), REFUSED, "has no instances"),
     ("change needed", build_facts(classes=(OLD,)), REFUSED, "nothing to do"),
     ("change needed", build_facts(change(build_cluster(), SCALED.id, instance_class=NEW)), OK, "2 of 3 instances"),
     ("state", build_facts(build_cluster(status="stopped")), REFUSED, "start it first"),
@@ -95,9 +97,14 @@ ROWS: list[tuple[str, ClusterFacts, CheckResult, str]] = [
     ("maintenance window", build_facts(**THURSDAY, run={"is_daily": True}), WARNING, "thu:00:30-thu:01:00 of"),
     ("maintenance window", build_facts(**WINDOW, maintenance=["os-upgrade"]), REFUSED, "maintenance is pending"),
     ("pending maintenance", build_facts(maintenance=["system-update of db:a"]), WARNING, "system-update of db:a"),
-    ("connections", build_facts(connections={}), WARNING, "no DatabaseConnections"),
+    (
+        "connections",
+        build_facts(connections={}),
+        WARNING,
+        "no DatabaseConnections of the last day: check that clients need at most about 419",
+    ),
     ("connections", build_facts(connections={"a": 419.0, "b": 3.0}), REFUSED, "a had up to 419 connections"),
-    ("connections", build_facts(connections={"a": 400.0}), WARNING, "leave more room"),
+    ("connections", build_facts(connections={"a": 400.0}), WARNING, "more than 80%, so choose a larger class"),
     ("connections", build_facts(connections={"a": 400.0}, run={"max_connections": 600}), OK, "about 600"),
     ("connections", build_facts(connections={"a": 40.0}, parameters={"max_connections": "30"}), REFUSED, "about 30"),
     ("connections", build_facts(classes=("db.z9.large",)), WARNING, "--max-connections"),
@@ -127,11 +134,16 @@ ROWS: list[tuple[str, ClusterFacts, CheckResult, str]] = [
     ("parallel query", build_facts(parameters={"aurora_parallel_query": "ON"}), REFUSED, "db.r*"),
     ("parallel query", build_facts(**described(EngineMode="parallelquery")), REFUSED, "db.r*"),
     ("parallel query", build_facts(classes=(OLD,), parameters={"aurora_parallel_query": "1"}), OK, "works"),
-    ("custom endpoints", build_facts(endpoints=[ENDPOINT]), WARNING, "reports lists an instance"),
+    (
+        "custom endpoints",
+        build_facts(endpoints=[ENDPOINT]),
+        WARNING,
+        "reports lists shop-reader-dedicated, whose role changes",
+    ),
     ("custom endpoints", build_facts(endpoints=[{**ENDPOINT, "StaticMembers": [SCALED.id]}]), OK, "no custom"),
     ("promotion tiers", build_facts(change(build_cluster(), READER.id, tier=2)), WARNING, "has promotion tier 2"),
     ("promotion tiers", build_facts(change(build_cluster(), SCALED.id, tier=1)), WARNING, "may promote"),
-    ("promotion tiers", build_facts(build_cluster(WRITER)), OK, "only writer"),
+    ("promotion tiers", build_facts(build_cluster(WRITER)), OK, "no other reader"),
     ("other runs", build_facts(lock_holder="arn:aws:states:x:execution:m:shop_1"), REFUSED, "shop_1 is in progress"),
 ]
 
@@ -149,12 +161,14 @@ def test_each_check_says_what_is_wrong_and_what_to_do() -> None:
 
 def test_facts_that_could_not_be_read_make_a_warning() -> None:
     found = find(build_facts(orderable_options={}, unreadable={"target class": "AWS rds: not allowed"}), "target class")
-    assert found == CheckFinding("target class", WARNING, "not checked, check it yourself: AWS rds: not allowed")
+    assert found == CheckFinding(
+        "target class", WARNING, "could not be checked (AWS rds: not allowed): check it yourself"
+    )
 
 
 @pytest.mark.parametrize(
     "cluster",
-    [build_cluster(engine="mysql"), build_cluster(status="stopping"), SERVERLESS, build_cluster(WRITER, SCALED)],
+    [build_cluster(engine="mysql"), build_cluster(status="stopping"), SERVERLESS, build_cluster(WRITER, SCALED), EMPTY],
 )
 def test_a_cluster_that_a_run_would_refuse_is_refused_before(cluster: Cluster) -> None:
     assert decide_start(cluster)[0] is ClusterState.REFUSED

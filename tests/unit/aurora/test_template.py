@@ -297,14 +297,14 @@ def test_names_are_those_that_commands_look_for() -> None:
 def test_options_that_cannot_work_are_refused() -> None:
     rows: list[tuple[dict[str, Any], str]] = [
         ({"prefix": "Shop"}, "prefix is 'Shop'"),
-        ({"prefix": "shop-"}, "prefix is 'shop-'"),
+        ({"prefix": "shop-"}, "prefix is 'shop-': .* beginning with a letter, and not ending with a hyphen"),
         ({"prefix": "a" * 31}, "prefix is"),
         ({"databases": ("*",)}, "database is"),
         ({"databases": ("shop:*",)}, "database is"),
         ({"email": "nobody"}, "email is"),
         ({"network": Network.EXISTING}, "at least one subnet"),
         ({"network": Network.EXISTING, "subnets": ("subnet-0123abcd",)}, "one security group"),
-        ({**EXISTING, "network": Network.NEW}, "for an existing network"),
+        ({**EXISTING, "network": Network.NEW}, "need an existing network, and network is new"),
         ({**EXISTING, "network": Network.EXISTING, "subnets": ("vpc-1",)}, "subnet is 'vpc-1'"),
         ({**EXISTING, "network": Network.EXISTING, "security_groups": ("1",)}, "security group is '1'"),
         ({"autoscaling_pattern": "("}, "autoscaling pattern"),

@@ -87,7 +87,7 @@ def test_a_cluster_has_several_schedules_with_the_scheduler(run: Run, deploy: De
     down = run("aurora", "schedule", *common, "--class", NEW, "--at", "19:15", "--timezone", "Europe/Berlin")
     assert down.code == 0
     assert f"{deployed.cluster}: db.t4g.medium at 19:15 Europe/Berlin, by {deployed.cluster}_" in down.out
-    assert "custom endpoints: not checked" in down.err
+    assert "custom endpoints: could not be checked" in down.err
     up = run("aurora", "schedule", *common, "--class", OLD, "--at", "07:00", "--force", "--json").result
     assert (up["target_class"], up["time"], up["timezone"]) == (OLD, "07:00", "Asia/Tokyo")
     day = (datetime.now(UTC) + timedelta(days=3)).strftime("%a").lower()
