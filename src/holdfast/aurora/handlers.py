@@ -17,9 +17,9 @@ from typing import Any, TypeAlias
 from botocore.exceptions import ClientError
 
 from holdfast._clock import Clock, SystemClock
-from holdfast._errors import EngineError, EngineUnavailable, InvalidValue, NotFound, OutcomeUnknown
+from holdfast._errors import EngineError, EngineUnavailable, HoldfastError, InvalidValue, NotFound, OutcomeUnknown
 from holdfast.aurora.cluster import AUTOSCALING_PATTERN, Cluster, Instance, describes_same_instances, parse_cluster
-from holdfast.aurora.machine import LOCK_SECONDS, Function
+from holdfast.aurora.machine import LOCK_SECONDS, NOTIFICATION_ERRORS, Function
 from holdfast.aurora.notification import NOTIFIED_ERRORS, build_notification
 from holdfast.aurora.rules import (
     CheckOutcome,
@@ -58,6 +58,8 @@ READS = AwsOptions(max_attempts=3, connect_timeout=2.0, read_timeout=5.0)
 the run can wait for it."""
 CHANGES = AwsOptions(max_attempts=1, read_timeout=20.0)
 """Modify and failover are sent once."""
+BRIEF_READS = AwsOptions(max_attempts=1, connect_timeout=2.0, read_timeout=3.0)
+"""For the list of instances in a notification, which must be sent whether RDS answers or not."""
 MAX_CLUSTER_READS = 3
 """Attempts to read cluster and instances without a change between the two reads."""
 CAPACITY_ERRORS = frozenset({"InsufficientDBInstanceCapacity", "InsufficientDBInstanceCapacityFault"})
@@ -67,7 +69,7 @@ RETRYABLE_ERRORS = frozenset(
         *("DBInstanceNotFound", "DBInstanceNotFoundFault"),
     }
 )
-"""Refusals of RDS that a later attempt may not get."""
+"""Errors of RDS after which a later attempt may succeed."""
 
 
 class InsufficientCapacity(Exception):
@@ -85,10 +87,19 @@ class FailoverNotReady(Exception):
 class Functions:
     """The functions, with the sessions and the clock that they use."""
 
-    def __init__(self, session: AwsSession, changes: AwsSession, clock: Clock, environment: Mapping[str, str]) -> None:
-        self._read_session = session
+    def __init__(
+        self,
+        reads: AwsSession,
+        changes: AwsSession,
+        brief_reads: AwsSession,
+        clock: Clock,
+        environment: Mapping[str, str],
+    ) -> None:
+        self._read_session = reads
         self._change_session = changes
         """The session for calls that must not be sent twice."""
+        self._brief_session = brief_reads
+        """The session for reads that are given up after a few seconds."""
         self._clock = clock
         self._environment = environment
 
@@ -134,7 +145,7 @@ class Functions:
         return {"ruleName": rule, "scheduleExpression": expression}
 
     def schedule_scaling(self, event: Event) -> Response:
-        """Start a run. A second delivery of the same event finds that the run has been started."""
+        """Start a run. A second delivery of the same event starts nothing, because its run has the same name."""
         cluster_id, target = check_cluster_id(event.get("clusterIdentifier")), check_class(event.get("targetClass"))
         scheduled = _parse_time(event.get("scheduledTime"), self._clock)
         cluster = self._read_cluster(cluster_id)
@@ -144,7 +155,7 @@ class Functions:
             **describe_roles(cluster),
             "fallbackClasses": list(event.get("fallbackClasses", ())),
         }
-        name, is_new = build_execution_name(cluster_id, scheduled), True
+        name = build_execution_name(cluster_id, scheduled)
         try:
             self._read_session.client("stepfunctions").start_execution(
                 stateMachineArn=self._environment["STATE_MACHINE_ARN"], name=name, input=json.dumps(run)
@@ -152,9 +163,8 @@ class Functions:
         except ClientError as error:
             if get_error_code(error) != "ExecutionAlreadyExists":
                 raise
-            is_new = False
         self._disable_one_off(scheduled)
-        return {"executionName": name, "isNew": is_new}
+        return {"executionName": name}
 
     def modify_instance(self, event: Event) -> Response:
         """Give an instance another class, unless it has it already or cannot be changed now."""
@@ -203,6 +213,7 @@ class Functions:
             "state": ClusterState.STARTING,
             "reason": "",
             "nextStep": NextStep.CHECK,
+            "isReplaced": False,
             # DynamoDB wants numbers as text.
             "lock": {"now": str(now), "expiresAt": str(now + LOCK_SECONDS)},
         }
@@ -222,6 +233,7 @@ class Functions:
             "state": state,
             "reason": reason,
             "nextStep": decide_next_step(cluster, step, instance_id, classes),
+            "isReplaced": instance_id not in ("", given.get("instanceId", "")),
         }
 
     def failover_cluster(self, event: Event) -> Response:
@@ -243,15 +255,25 @@ class Functions:
         if isinstance(detail, Mapping):  # the event of a changed status
             if detail.get("error") in NOTIFIED_ERRORS:
                 return {"messageId": ""}
-            kind, execution = detail["status"], detail["executionArn"]
+            ended_well = {error: kind for kind, error in NOTIFICATION_ERRORS.items()}
+            kind, execution = ended_well.get(detail.get("error", ""), detail["status"]), detail["executionArn"]
             given = json.loads(detail.get("input") or "{}")
             run = {**(given if isinstance(given, Mapping) else {}), "cause": detail.get("cause")}
             self._release_lock(run.get("clusterIdentifier"), execution)
-        notification = build_notification(kind, run, execution)
+        notification = build_notification(kind, run, execution, self._list_instances(run.get("clusterIdentifier")))
         sent = self._read_session.client("sns").publish(
             TopicArn=self._environment["TOPIC_ARN"], Subject=notification.subject, Message=notification.text
         )
         return {"messageId": sent["MessageId"]}
+
+    def _list_instances(self, cluster_id: object) -> list[dict[str, str]]:
+        """Return the instances of a cluster for a notification; none if they cannot be read now."""
+        try:
+            described = describe_cluster(self._brief_session, check_cluster_id(cluster_id), max_reads=1)
+        except (HoldfastError, ClientError) as error:
+            logger.warning("%s", json.dumps({"message": f"the instances cannot be listed: {error}"}))
+            return []
+        return [_describe_instance(each) for each in parse_cluster(*described).instances]
 
     def _read_cluster(self, cluster_id: str) -> Cluster:
         pattern = self._environment.get("AUTOSCALING_PATTERN", AUTOSCALING_PATTERN)
@@ -280,7 +302,7 @@ class Functions:
             except (EngineUnavailable, OutcomeUnknown) as error:
                 return str(error)
             return f"{instance_id} is being changed to {instance_class}"
-        raise InsufficientCapacity(f"AWS has no capacity for {' or '.join(classes)}: {instance_id} keeps its class")
+        raise InsufficientCapacity(f"AWS has no capacity for {' or '.join(classes)}, so {instance_id} keeps its class")
 
     def _disable_one_off(self, scheduled: datetime) -> None:
         """Disable the rule if it has fired for the only time, and was not given another schedule meanwhile."""
@@ -310,17 +332,21 @@ class Functions:
                 raise
 
 
-def describe_cluster(session: AwsSession, cluster_id: str) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]:
-    """Return how RDS describes a cluster and its instances. Raise NotFound if there is none."""
+def describe_cluster(
+    session: AwsSession, cluster_id: str, max_reads: int = MAX_CLUSTER_READS
+) -> tuple[Mapping[str, Any], Sequence[Mapping[str, Any]]]:
+    """Return how RDS describes a cluster and its instances. Raise NotFound if there is no such cluster."""
     rds = session.client("rds")
     described: Mapping[str, Any] = {}
     instances: Sequence[Mapping[str, Any]] = ()
-    for _ in range(MAX_CLUSTER_READS):
+    for _ in range(max_reads):
         try:
             described = rds.describe_db_clusters(DBClusterIdentifier=cluster_id)["DBClusters"][0]
         except ClientError as error:
             if get_error_code(error) in {"DBClusterNotFound", "DBClusterNotFoundFault"}:
-                raise NotFound(f"there is no cluster {cluster_id} in this region") from error
+                raise NotFound(
+                    f"there is no cluster {cluster_id} in this region: `holdfast aurora clusters` lists them"
+                ) from error
             raise
         filters = [{"Name": "db-cluster-id", "Values": [cluster_id]}]
         instances = list(session.paginate("rds", "describe_db_instances", Filters=filters))
@@ -335,11 +361,13 @@ def _verify(cluster: Cluster, part: str, classes: Sequence[str]) -> Response:
     problems = find_problems(instances, classes)
     if part == "writerAndDedicatedReader" and len(leading) < 2:
         problems.append(f"cluster {cluster.id} has no writer or no dedicated reader")
-    listed = [
-        f"{each.id}: {each.instance_class}, {each.status}, {'writer' if each.is_writer else 'reader'}"
-        for each in instances
-    ]
+    listed = [_describe_instance(each) for each in instances]
     return {"isVerified": not problems, "problems": problems, "instances": listed}
+
+
+def _describe_instance(instance: Instance) -> dict[str, str]:
+    role = "writer" if instance.is_writer else "reader"
+    return {"id": instance.id, "class": instance.instance_class, "status": instance.status, "role": role}
 
 
 def describe_roles(cluster: Cluster | None) -> Response:
@@ -403,4 +431,4 @@ def _log_calls(name: Function, method: Callable[[Event], Response]) -> Handler:
 
 def create_functions() -> Functions:
     """Return the functions as they run in Lambda."""
-    return Functions(AwsSession(READS), AwsSession(CHANGES), SystemClock(), os.environ)
+    return Functions(AwsSession(READS), AwsSession(CHANGES), AwsSession(BRIEF_READS), SystemClock(), os.environ)

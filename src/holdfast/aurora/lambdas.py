@@ -1,4 +1,4 @@
-"""The entry points that Lambda calls. They share the functions, which are created at the first call of a container."""
+"""The entry points that Lambda calls. They share one `Functions` object for each Lambda container."""
 
 import logging
 from functools import cache

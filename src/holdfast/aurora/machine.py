@@ -32,14 +32,18 @@ WAIT_BEFORE_NEXT_ROUND = 60
 MAX_EXTRA_ROUNDS = 3
 """How often a run repeats all steps, if the final verification fails."""
 TIMEOUT_SECONDS = 288_000
-"""80 hours. The longest possible run takes 74: 14 readers, every retry, every step again after each, four rounds."""
+"""80 hours. The longest possible run takes 76: 14 readers, every retry, every step again after each, four rounds."""
 LOCK_SECONDS = 216_000
 """60 hours. Every round takes at most 20, and renews the lock, so the lock outlives only an execution that has died."""
+NOTIFICATION_ERRORS = {"Completed": "CompletedNotificationError", "Skipped": "SkippedNotificationError"}
+"""The errors of executions that ended well, but whose notification could not be sent, by its kind."""
 NOTIFICATION_ERROR = "NotificationError"
-"""The error of an execution whose notification could not be sent."""
+"""The error of an execution that failed, and whose notification could not be sent."""
+MAX_REPLACEMENTS = 2
+"""How often in a run the retries of a step begin again, because another instance has taken the place of its instance.
+With more, the longest run could exceed the 25,000 events that the history of an execution may have."""
 TASK_RETRIES = 3
-"""Retries of a task whose function could not be invoked. With more, the longest run could exceed the 25,000 events that
-the history of an execution may have."""
+"""Retries of a task whose function could not be invoked. With more, the history could become too long, too."""
 
 
 class Function(StrEnum):
@@ -86,7 +90,7 @@ def build_machine(resources: Resources) -> dict[str, Any]:
     states: States = {
         "ValidateInput": {
             "Type": "Pass",
-            "Result": _counters(),
+            "Result": {"overall": {"retries": 0}, "replacements": {"retries": 0}, **_COUNTERS},
             "ResultPath": "$.counters",
             "Next": "CheckInput",
         },
@@ -201,6 +205,8 @@ def _build_step(
     """Return the states of one step: act, wait, check, evaluate, and the loop of retries."""
     counter = step[0].lower() + step[1:]
     is_failover = step is Step.FAILOVER
+    # Retries belong to the instance that is modified, so those of a failover begin again with the next modification.
+    reset = f"Reset{Step.DEDICATED_READER if is_failover else step}Retry"
     check, error = f"Check{step}Status", f"{step}StatusError"
     on_error = None if is_in_map else "UnexpectedError"
     target = {
@@ -256,6 +262,7 @@ def _build_step(
         ),
         f"Update{step}Info": _pass(f"Choose{step}Step") if is_in_map else _update_cluster(f"Choose{step}Step"),
         f"Choose{step}Step": _choice(
+            *(() if is_in_map else (_is_replaced(reset),)),
             *({"Variable": "$.refresh.nextStep", "StringEquals": each, "Next": next_steps[each]} for each in possible),
             default=check,
         ),
@@ -263,6 +270,8 @@ def _build_step(
         if is_in_map
         else builder.notification(error, "ReleaseLockAfterError"),
     }
+    if not is_failover and not is_in_map:
+        states[reset] = _reset(counter, act)
     if is_failover:
         del states[f"Was{step}AlreadyDone"]
         # A refused failover is checked and, after a while, repeated.
@@ -300,7 +309,7 @@ def _build_readers(builder: "_Builder") -> State:
                 "AutoScalingReaderFailed": {
                     "Type": "Fail",
                     "Error": "AutoScalingReaderStatusError",
-                    "Cause": "A reader did not become ready. The notification says why.",
+                    "Cause": "A reader did not become ready. See the notification, or `holdfast aurora status`.",
                 },
                 "AutoScalingReaderNotificationFailed": _notification_failed(),
             },
@@ -365,7 +374,11 @@ def _build_verification(builder: "_Builder") -> States:
         ),
         "IncrementOverallRetry": {
             "Type": "Pass",
-            "Parameters": _counters({"retries.$": "States.MathAdd($.counters.overall.retries, 1)"}),
+            "Parameters": {
+                "overall": {"retries.$": "States.MathAdd($.counters.overall.retries, 1)"},
+                "replacements.$": "$.counters.replacements",
+                **_COUNTERS,
+            },
             "ResultPath": "$.counters",
             "Next": "WaitBeforeRetry",
         },
@@ -377,7 +390,11 @@ def _build_verification(builder: "_Builder") -> States:
 def _build_ends(builder: "_Builder") -> States:
     """Return the states after the last decision: notify, release the lock, end."""
     return {
-        "SendCompletionNotification": builder.notification("Completed", "ReleaseLock"),
+        "SendCompletionNotification": builder.notification(
+            "Completed", "ReleaseLock", on_error="ReleaseLockAfterSuccess"
+        ),
+        "ReleaseLockAfterSuccess": builder.release("CompletionNotificationFailed"),
+        "CompletionNotificationFailed": _notification_failed("Completed"),
         "ReleaseLock": builder.release("ScalingSucceeded"),
         "ScalingSucceeded": {"Type": "Succeed"},
         "ReleaseLockAfterFailedNotification": builder.release("NotificationFailed"),
@@ -387,9 +404,12 @@ def _build_ends(builder: "_Builder") -> States:
         "ScalingFailed": {
             "Type": "Fail",
             "Error": "ScalingError",
-            "Cause": "The run ended before all instances were changed. The notification says why.",
+            "Cause": "Not all instances were changed. See the notification, or `holdfast aurora status`.",
         },
-        "SendSkippedNotification": builder.notification("Skipped", "ScalingSkipped", on_error="NotificationFailed"),
+        "SendSkippedNotification": builder.notification(
+            "Skipped", "ScalingSkipped", on_error="SkippedNotificationFailed"
+        ),
+        "SkippedNotificationFailed": _notification_failed("Skipped"),
         "ScalingSkipped": {"Type": "Succeed"},
     }
 
@@ -456,7 +476,7 @@ RESULT_FIELDS: Mapping[Function, tuple[str, ...]] = {
         *("outcome", "reason", "writerInstanceId", "writerHasClass"),
         *("isVerified", "problems", "instances"),
     ),
-    Function.GET_CLUSTER_INSTANCES: ("cluster", "state", "reason", "nextStep", "lock"),
+    Function.GET_CLUSTER_INSTANCES: ("cluster", "state", "reason", "nextStep", "isReplaced", "lock"),
     Function.SEND_NOTIFICATION: ("messageId",),
 }
 """The fields that each function of the state machine returns, always all of them."""
@@ -467,12 +487,8 @@ _LAMBDA_ERRORS = (
     *("Lambda.Unknown", "Sandbox.Timedout", "States.Timeout"),
 )
 _CONFLICT = "DynamoDB.ConditionalCheckFailedException"
-_COUNTERS = ("clusterStart", "dedicatedReader", "failover", "oldWriter")
-
-
-def _counters(overall: State | None = None) -> State:
-    """Return the counters of a new round."""
-    return {"overall": overall or {"retries": 0}, **{name: {"retries": 0} for name in _COUNTERS}}
+_COUNTERS: State = {name: {"retries": 0} for name in ("clusterStart", "dedicatedReader", "failover", "oldWriter")}
+"""The counters of a new round."""
 
 
 def _increment(counter: str, following: str) -> State:
@@ -482,6 +498,24 @@ def _increment(counter: str, following: str) -> State:
         "ResultPath": f"$.counters.{counter}",
         "Next": following,
     }
+
+
+def _reset(counter: str, following: str) -> State:
+    """Return a state that gives another instance all retries of a step."""
+    others = {f"{name}.$": f"$.counters.{name}" for name in ("overall", *_COUNTERS) if name != counter}
+    replacements = {"retries.$": "States.MathAdd($.counters.replacements.retries, 1)"}
+    return {
+        "Type": "Pass",
+        "Parameters": {**others, counter: {"retries": 0}, "replacements": replacements},
+        "ResultPath": "$.counters",
+        "Next": following,
+    }
+
+
+def _is_replaced(following: str) -> State:
+    """Return the choice for a step that goes on with another instance."""
+    replacements = {"Variable": "$.counters.replacements.retries", "NumericLessThan": MAX_REPLACEMENTS}
+    return {"And": [{"Variable": "$.refresh.isReplaced", "BooleanEquals": True}, replacements], "Next": following}
 
 
 def _is_below(counter: str, limit: int, following: str) -> State:
@@ -509,12 +543,13 @@ def _update_cluster(following: str) -> State:
     return {"Type": "Pass", "InputPath": "$.refresh.cluster", "ResultPath": "$.cluster", "Next": following}
 
 
-def _notification_failed() -> State:
-    """Return the end of a run that could not tell how it ended: the rule on its status tries once more."""
+def _notification_failed(kind: str = "") -> State:
+    """Return the end of a run that could not tell how it ended. The rule for ended runs sends the notification."""
+    ends = {"Completed": "All instances were changed", "Skipped": "Another run was in progress"}
     return {
         "Type": "Fail",
-        "Error": NOTIFICATION_ERROR,
-        "Cause": "The run has ended, but its notification could not be sent.",
+        "Error": NOTIFICATION_ERRORS.get(kind, NOTIFICATION_ERROR),
+        "Cause": f"{ends.get(kind, 'The run failed')}, but the notification about it could not be sent.",
     }
 
 

@@ -159,7 +159,7 @@ class _Builder:
         databases = self._options.databases or (f"{self._options.prefix}-*",)
         self._resources |= {
             "LambdaScalingRole": build_scaling_role(self._names, databases, has_network=self._network is not None),
-            "LambdaNotificationRole": build_notification_role(self._names),
+            "LambdaNotificationRole": build_notification_role(self._names, databases),
             "ExecutionRole": build_execution_role(self._names),
         }
         if self._options.scheduler is Scheduler.SCHEDULER:

@@ -267,12 +267,15 @@ def find_violations(result: SimulatedRun) -> list[str]:
             found.append(f"{call.at:.0f} s: {call.instance_id} was promoted with the old class")
     if result.is_locked:
         found.append("the lock was not released")
-    completed = [each for each in result.notifications if "scaling completed" in each.subject]
+    completed = [each for each in result.notifications if "class change completed" in each.subject]
     ended = [each for each in result.notifications if "skipped" not in each.subject]
-    if bool(completed) != (result.status == "SUCCEEDED") or not ended:
+    has_completed = result.status == "SUCCEEDED" or result.path[-1].name == "CompletionNotificationFailed"
+    if bool(completed) != has_completed or not ended:
         subjects = ", ".join(each.subject for each in result.notifications)
         found.append(f"the run has {result.status}, but its notifications are: {subjects or 'none'}")
-    return found + [problem for each in completed for problem in _check_completion(result, each.at)]
+    return found + [
+        problem for each in completed for problem in _check_completion(result, min(each.at, result.seconds))
+    ]
 
 
 def _find_dedicated(scenario: Scenario, snapshot: Snapshot) -> list[str]:
@@ -375,7 +378,7 @@ class _SimulatedDeployment:
             "LOCK_TABLE": LOCK_TABLE,
             "STATE_MACHINE_ARN": machine["stateMachineArn"],
         }
-        self._functions = Functions(reads, changes, aws.clock, environment)
+        self._functions = Functions(reads, changes, changes, aws.clock, environment)
 
     def invoke(self, name: str, event: Mapping[str, Any]) -> Mapping[str, Any]:
         """Call a function, as Lambda does."""

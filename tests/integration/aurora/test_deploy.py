@@ -117,7 +117,7 @@ def test_a_run_of_the_deployed_machine_changes_every_instance(root: AwsSession, 
     assert (target["Id"], target["Arn"]) == ("schedule-scaling", outputs["ScheduleScalingArn"])
     assert target["DeadLetterConfig"] == {"Arn": outputs["DeadLettersArn"]}
     started = invoke(root, outputs["ScheduleScalingArn"], {**event, "scheduledTime": "2025-11-18T10:15:00Z"})
-    assert started == {"executionName": "shop-cluster_20251118T1015Z", "isNew": True}
+    assert started == {"executionName": "shop-cluster_20251118T1015Z"}
     machines = root.client("stepfunctions")
     [execution] = machines.list_executions(stateMachineArn=outputs["StateMachineArn"])["executions"]
 
@@ -201,7 +201,7 @@ def test_an_aborted_run_is_notified_and_its_lock_released_and_no_stack_is_remove
         deployment.remove("busy", lambda event: None)
     root.client("stepfunctions").stop_execution(executionArn=execution)
     [message] = wait_for(lambda: sqs.receive_message(QueueUrl=queue).get("Messages"))
-    assert json.loads(message["Body"])["Subject"] == "Aurora busy-cluster: scaling was stopped"
+    assert json.loads(message["Body"])["Subject"] == "Aurora busy-cluster: class change was stopped by someone"
     assert root.client("dynamodb").scan(TableName="busy-scaling-lock")["Items"] == []
     waiting("second")
     deployment.remove("busy", lambda event: None, force=True)

@@ -196,7 +196,7 @@ def test_readers_of_auto_scaling_are_recognised_by_the_cluster_in_their_tag() ->
     assert condition == {"StringLike": {"aws:ResourceTag/application-autoscaling:resourceId": ["cluster:shop-*"]}}
 
 
-def test_the_notification_role_publishes_and_releases_locks_and_can_do_no_more() -> None:
+def test_the_notification_role_lists_instances_publishes_and_releases_locks_and_can_do_no_more() -> None:
     allowed = statements(build(), "LambdaNotificationRole")
     assert allowed.pop("sqs:SendMessage") == [{"Fn::GetAtt": ["DeadLetters", "Arn"]}]
     logs = ["log-group:/aws/lambda/shop-send-notification:*"]
@@ -204,6 +204,8 @@ def test_the_notification_role_publishes_and_releases_locks_and_can_do_no_more()
         "logs:CreateLogStream": logs,
         "logs:PutLogEvents": logs,
         "sns:Publish": ["shop-scaling"],
+        "rds:DescribeDBClusters": ["cluster:shop-*"],
+        "rds:DescribeDBInstances": ["db:*"],
         "dynamodb:DeleteItem": ["table/shop-scaling-lock"],
     }
 

@@ -27,8 +27,8 @@ def test_a_run_is_a_table_of_instances_and_how_it_ended(run: Run) -> None:
     assert lines[-5:] == [
         "ABORTED after 0:33:20 (hours:minutes:seconds)",
         "path: 38 states, the last one is WaitForOldWriterRetry",
-        "notification at 0:15:00: Aurora shop-cluster: scaling skipped",
-        "notification at 0:33:20: Aurora shop-cluster: scaling was stopped",
+        "notification at 0:15:00: Aurora shop-cluster: class change skipped",
+        "notification at 0:33:20: Aurora shop-cluster: class change was stopped",
         "rules: kept",
     ]
 

@@ -4,8 +4,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from holdfast.aurora.machine import MAX_RETRIES, RESULT_FIELDS, TASK_RETRIES, Function
-from holdfast.aurora.rules import CheckOutcome, ClusterState, NextStep, Step
+from holdfast.aurora.machine import MAX_REPLACEMENTS, MAX_RETRIES, RESULT_FIELDS, TASK_RETRIES, Function
+from holdfast.aurora.rules import CheckOutcome, ClusterState, NextStep, Role, Step
 from holdfast.simulate.aws.emulator import FunctionThrottled
 
 Event = Mapping[str, Any]
@@ -19,6 +19,7 @@ class LongestRun:
         self.calls = 0
         self._failed_attempts = 0 if retries else None
         self._used: Counter[str] = Counter()
+        self._replacements = 0
 
     def functions(self) -> dict[Function, Any]:
         answers = {
@@ -67,11 +68,21 @@ class LongestRun:
             "classes": ["db.t4g.medium"],
         }
         return {
+            "isReplaced": step is Step.OLD_WRITER and self._may_replace("writer"),
             "cluster": roles,
             "state": ClusterState.STARTING if is_starting else ClusterState.READY,
             "nextStep": following.get(step, NextStep.SCALE),
             "lock": {"now": "0", "expiresAt": "216000"},
         }
+
+    def _may_replace(self, instance: str) -> bool:
+        """Replace the old writer after its last retry. Each of its retries repeats the failover, so this is longest."""
+        check = Role.ANY + instance
+        if self._used[check] < MAX_RETRIES or self._replacements == MAX_REPLACEMENTS:
+            return False
+        self._replacements += 1
+        self._used[check] = 0
+        return True
 
     def _may_retry(self, step: str) -> bool:
         self._used[step] += 1
