@@ -56,7 +56,7 @@ class ClusterFactReader:
         try:
             return read()
         except (HoldfastError, ClientError) as error:
-            self._unreadable.update(dict.fromkeys(checks, str(error).splitlines()[0]))
+            self._unreadable.update(dict.fromkeys(checks, str(error).splitlines()[0].rstrip(":")))
             return default
 
     def _list(self, operation: str, **arguments: Any) -> list[Any]:

@@ -1,4 +1,4 @@
-"""One deployed stack: read clusters and runs, set schedules, start and stop runs.
+"""Use one deployed stack: read clusters and runs, set schedules, start and stop runs.
 
 The names of the state machine, rule and table come from the outputs of the CloudFormation stack.
 """
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
+from uuid import uuid4
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from botocore.exceptions import ClientError
@@ -94,8 +95,10 @@ class ScalingStack:
         try:
             found = self._session.client("cloudformation").describe_stacks(StackName=self._stack)["Stacks"]
         except ClientError as error:
+            if "does not exist" not in str(error):
+                raise
             text = f"there is no stack {self._stack} in this region: deploy it, or name another --prefix"
-            raise NotFound(f"{text} ({error})") from error
+            raise NotFound(text) from error
         outputs = {each["OutputKey"]: each["OutputValue"] for each in found[0].get("Outputs", ())}
         if "StateMachineArn" not in outputs:
             raise NotFound(f"stack {self._stack} is {found[0].get('StackStatus')}, and has no outputs: deploy it again")
@@ -125,8 +128,14 @@ class ScalingStack:
 
     def read_facts(self, run: PlannedRun) -> ClusterFacts:
         """Read what the checks before a run need. Only cluster and instances have to be readable."""
+
+        def find_other_run() -> str:
+            with suppress(NotFound):  # before anything is deployed, there are no runs
+                return self.find_lock_holder(run.cluster_id)
+            return ""
+
         reader = ClusterFactReader(self._session, self._pattern)
-        return reader.read(run, lambda: self.find_lock_holder(run.cluster_id), self._clock.wall())
+        return reader.read(run, find_other_run, self._clock.wall())
 
     def find_lock_holder(self, cluster_id: str) -> str:
         """Return the ARN of the execution that has locked a cluster; empty if there is none."""
@@ -174,7 +183,7 @@ class ScalingStack:
     def schedule(
         self, cluster_id: str, classes: Sequence[str], at: str, timezone: str | None = None, *, force: bool = False
     ) -> ScheduledRun:
-        """Start runs at a time: daily at `HH:MM`, or once at `YYYY-MM-DD HH:MM`.
+        """Start runs on a schedule: daily at `HH:MM`, or once at `YYYY-MM-DD HH:MM`.
 
         Raise Conflict, unless `force` is set, if the rule has a schedule of another cluster, which this one would
         replace. With EventBridge Scheduler, a schedule replaces only that of the same cluster at the same time.
@@ -229,14 +238,23 @@ class ScalingStack:
             scheduler.update_schedule(**arguments)
         return _build_schedule(run, at, timezone, name, is_rule=False, is_enabled=True)
 
-    def unschedule(self, cluster_id: str, at: str | None = None) -> list[ScheduledRun]:
-        """End the schedules of a cluster, or only the one at a time. Return them. Runs in progress go on."""
-        wanted = None if at is None else format_schedule(parse_schedule(at))
+    def unschedule(self, cluster_id: str, at: str | None = None, timezone: str | None = None) -> list[ScheduledRun]:
+        """End the schedules of a cluster, or only those at a time or in a time zone. Return them. Runs go on.
+
+        Raise Conflict if there are schedules at that time in several time zones, and `timezone` does not choose one.
+        """
+        time = None if at is None else format_schedule(parse_schedule(at))
         ended = [
             each
             for each in self.list_schedules()
-            if each.cluster == cluster_id and each.is_enabled and wanted in (None, each.time)
+            if each.cluster == cluster_id
+            and each.is_enabled
+            and time in (None, each.time)
+            and timezone in (None, each.timezone)
         ]
+        zones = sorted({each.timezone for each in ended})
+        if at is not None and len(zones) > 1:
+            raise Conflict(f"{cluster_id} has schedules at {at} in {' and '.join(zones)}: choose one with --timezone")
         for each in ended:
             if each.is_rule:
                 self._session.client("events").disable_rule(Name=each.eventbridge_name)
@@ -245,11 +263,16 @@ class ScalingStack:
                     GroupName=self._outputs.get("ScheduleGroup"), Name=each.eventbridge_name
                 )
         if not ended:
-            raise NotFound(f"{cluster_id} has no schedule" + ("" if at is None else f" at {at}"))
+            self.read_cluster(cluster_id)  # says so if the id is wrong
+            where = ("" if at is None else f" at {at}") + ("" if timezone is None else f" in {timezone}")
+            raise NotFound(f"{cluster_id} has no schedule{where}")
         return ended
 
     def start(self, cluster_id: str, classes: Sequence[str]) -> Run:
-        """Start a run. Step Functions may not know it for a moment, so reading it immediately may fail."""
+        """Start a run. Raise Conflict if one of this cluster was started in the same minute.
+
+        Step Functions may not know the run for a moment, so reading it immediately may fail.
+        """
         target, *fallbacks = classes
         cluster = self.read_cluster(cluster_id)
         run = {
@@ -257,6 +280,8 @@ class ScalingStack:
             "clusterIdentifier": cluster.id,
             **describe_roles(cluster),
             "fallbackClasses": [check_class(each) for each in fallbacks],
+            # With equal input, Step Functions would accept a second start of the same name, and start nothing.
+            "requestId": uuid4().hex,
         }
         now = self._clock.wall()
         name = build_execution_name(cluster.id, datetime.fromtimestamp(now, UTC))
@@ -267,7 +292,8 @@ class ScalingStack:
         except ClientError as error:
             if get_error_code(error) != "ExecutionAlreadyExists":
                 raise
-            raise Conflict(f"the run {name} was started within this minute: look at its status") from error
+            text = f"a run of {cluster.id} was already started in this minute ({name})"
+            raise Conflict(f"{text}: see `holdfast aurora status {cluster.id}`") from error
         return Run(
             cluster=cluster.id,
             name=name,
@@ -313,15 +339,16 @@ class ScalingStack:
         )
 
     def stop(self, cluster_id: str) -> list[str]:
-        """Stop the runs of a cluster in progress, and free its lock. Return the stopped executions.
+        """Stop the runs of a cluster in progress, and release its lock. Return the stopped executions.
 
-        A change that RDS has begun goes on. Raise NotFound if there is no run and no lock.
+        A change that RDS has begun goes on. Raise NotFound if there is no run and no lock, or no such cluster.
         """
         stopped = [each.arn for each in self.find_runs(cluster_id, running=True)]
         for arn in stopped:
             self._stop_execution(arn)
         holder = self.find_lock_holder(cluster_id)
         if not stopped and not holder:
+            self.read_cluster(cluster_id)  # says so if the id is wrong
             raise NotFound(f"no run of {cluster_id} is in progress")
         # A run that has just begun, or was started under another name, is not in the list, but has the lock.
         if holder and holder not in stopped and self.read_run(holder).is_running:

@@ -28,8 +28,8 @@ def test_a_run_is_a_table_of_instances_and_how_it_ended(run: Run) -> None:
         "ABORTED after 0:33:20 (hours:minutes:seconds)",
         "path: 38 states, the last one is WaitForOldWriterRetry",
         "notification at 0:15:00: Aurora shop-cluster: class change skipped",
-        "notification at 0:33:20: Aurora shop-cluster: class change was stopped",
-        "rules: kept",
+        "notification at 0:33:20: Aurora shop-cluster: class change was stopped by someone",
+        "safety rules: none was broken",
     ]
 
 
@@ -49,9 +49,25 @@ def test_as_json_and_as_a_picture_it_has_all_of_the_run(run: Run, here: Path) ->
 
 def test_wrong_options_are_refused_before_the_run(run: Run, here: Path) -> None:
     assert "flood" in run("aurora", "simulate", "--fault", "flood", "--json").error["detail"]
+    rows = {
+        "cluster-starting and cluster-stopped contradict": ["cluster-stopped", "cluster-starting"],
+        "aborted and timed-out contradict": ["aborted", "timed-out"],
+        "there are 0 readers: add one": ["scaled-in"],
+    }
+    for said, faults in rows.items():
+        words = [word for fault in faults for word in ("--fault", fault)]
+        assert said in run("aurora", "simulate", *words, "--readers", "0", "--json").error["detail"]
     assert "0 to 14" in run("aurora", "simulate", "--readers", "15", "--json").error["detail"]
+    for path, problem in {"nowhere/run.svg": "there is no folder nowhere", ".": ". is a folder"}.items():
+        assert problem in run(*STOPPED, "--svg", path, "--json").error["detail"]
     (here / "run.svg").write_text("")
     assert run(*STOPPED, "--svg", "run.svg", "--json").error["error"] == "conflict"
+
+
+def test_the_reason_of_a_failed_run_and_the_drawn_times_are_shown(run: Run) -> None:
+    lines = run(*STOPPED, "--seed", "1").out.splitlines()
+    assert lines[-3] == "  Reason: cluster shop-cluster is stopped: start it first"
+    assert lines[-2].startswith("seconds: modification ")
 
 
 def test_a_missing_extra_is_named(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
