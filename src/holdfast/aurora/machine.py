@@ -231,10 +231,10 @@ def _build_step(
             Function.FAILOVER_CLUSTER if is_failover else Function.MODIFY_INSTANCE,
             target,
             "$.act",
-            f"WaitFor{step}" if is_failover else f"Was{step}AlreadyDone",
+            f"WaitFor{step}" if is_failover else f"Is{step}Done",
             on_error=on_error,
         ),
-        f"Was{step}AlreadyDone": _choice(
+        f"Is{step}Done": _choice(
             {"Variable": "$.act.alreadyDone", "BooleanEquals": True, "Next": check}, default=f"WaitFor{step}"
         ),
         f"WaitFor{step}": _wait(FAILOVER_WAIT if is_failover else FIRST_WAIT, check),
@@ -273,7 +273,7 @@ def _build_step(
     if not is_failover and not is_in_map:
         states[reset] = _reset(counter, act)
     if is_failover:
-        del states[f"Was{step}AlreadyDone"]
+        del states[f"Is{step}Done"]
         # A refused failover is checked and, after a while, repeated.
         states[act]["Catch"] = [_catch(check, "$.act")]
     return states

@@ -1,5 +1,6 @@
 """The picture of a run has a row for each instance, and a box for each state, and says more than colours do."""
 
+from dataclasses import replace
 from itertools import pairwise
 from xml.etree import ElementTree
 
@@ -57,6 +58,15 @@ def test_a_run_has_rows_of_instances_and_boxes_of_all_states_with_their_visits()
     hints = [each.text for each in drawn.iter(f"{SVG}title")]
     assert "modifying, 0.3 to 11.7 min" in hints
     assert "20 s db.r6g.large reader modifying" in (drawn.findtext(f"{SVG}desc") or "")
+
+
+def test_a_long_id_is_shortened_and_a_run_of_no_time_has_one_label_on_its_axis() -> None:
+    reader = InstanceState(OLD_CLASS, "available", True)
+    name = "application-autoscaling-00000001-0000-4000-8000-000000000000"
+    run = replace(make_run(seconds=0.0), snapshots=(Snapshot(0.0, "available", {name: reader}),))
+    words = [each.text for each in ElementTree.fromstring(draw_run(run)).iter(f"{SVG}text")]
+    assert "autoscaling-00000001..00" in words
+    assert words.count("0 min") == 1
 
 
 def test_a_run_that_ends_at_once_is_drawn_too() -> None:

@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, TypeAlias
 from unittest.mock import patch
 
-from holdfast._errors import MissingExtra
+from holdfast._errors import EngineError, MissingExtra
 
 try:
     from moto.rds.exceptions import RDSClientError
@@ -389,7 +389,10 @@ class _Backend(RDSBackend):
 @contextmanager
 def serve_rds(rds: Rds) -> Iterator[str]:
     """Serve an RDS over HTTP on loopback, for other processes and emulators. Yield its address."""
-    from moto.server import ThreadedMotoServer
+    try:
+        from moto.server import ThreadedMotoServer
+    except ImportError as error:
+        raise EngineError("serving a simulated RDS needs moto's server: pip install 'moto[server]'") from error
 
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     with rds.install():
