@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from graphlib import TopologicalSorter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -194,6 +195,12 @@ def test_readers_of_auto_scaling_are_recognised_by_the_cluster_in_their_tag() ->
         if each["Action"] == "rds:ModifyDBInstance" and "Condition" in each
     ]
     assert condition == {"StringLike": {"aws:ResourceTag/application-autoscaling:resourceId": ["cluster:shop-*"]}}
+
+
+def test_the_documentation_counts_the_resources_of_its_example() -> None:
+    page = Path(__file__).parents[3] / "docs/how-to/aurora-deploy.md"
+    resources = build(Network.NONE, email="ops@example.com")["Resources"]
+    assert f"Make these {len(resources)} changes to stack shop-scaling?" in page.read_text()
 
 
 def test_the_notification_role_lists_instances_publishes_and_releases_locks_and_can_do_no_more() -> None:

@@ -1,5 +1,6 @@
 """`holdfast aurora simulate` shows how a run ends, for people and for programs, and draws it."""
 
+import re
 import sys
 from pathlib import Path
 from typing import get_args
@@ -11,6 +12,7 @@ from holdfast.cli.aurora.simulate import FaultName
 from holdfast.simulate.aurora import NAMED_FAULTS
 from tests.unit.cli.conftest import Run
 
+DOCS = Path(__file__).parents[3] / "docs"
 STOPPED = ("aurora", "simulate", "--fault", "cluster-stopped", "--readers", "0")
 
 
@@ -45,6 +47,15 @@ def test_as_json_and_as_a_picture_it_has_all_of_the_run(run: Run, here: Path) ->
     assert found["instances"]["shop-writer"][0]["status"] == "stopped"
     assert found["history_events"] == 31
     ElementTree.fromstring((here / "run.svg").read_text())
+
+
+def test_the_picture_in_the_documentation_is_that_of_the_command_above_it(run: Run, here: Path) -> None:
+    command = re.search(
+        r"\$ holdfast (aurora simulate .+ --svg run\.svg)\n", (DOCS / "how-to/aurora-simulate.md").read_text()
+    )
+    assert command is not None
+    assert run(*command[1].split()).code == 0
+    assert (here / "run.svg").read_text() == (DOCS / "assets/aurora-run.svg").read_text()
 
 
 def test_wrong_options_are_refused_before_the_run(run: Run, here: Path) -> None:
