@@ -122,7 +122,7 @@ class Step(StrEnum):
 
 
 def choose_instance(cluster: Cluster, step: Step, instance_id: str) -> str:
-    """Return the instance to go on with: the same, or the dedicated reader if it is gone or was promoted too early.
+    """Return the instance to go on with: `instance_id`, or the dedicated reader if that one is gone or promoted early.
 
     After the failover the dedicated reader is the one that replaces the old writer. An autoscaling reader is not
     replaced. The result is empty if there is no dedicated reader.

@@ -102,7 +102,7 @@ def schedule(
     """Schedule a class change: every day at --at, or once. Runs the checks that are valid at any time first.
 
     A stack that was deployed with --scheduler rule has one schedule. With --scheduler scheduler it can have several.
-    Example: holdfast aurora schedule shop-cluster --prefix shop --class db.t4g.medium --at 19:15
+    Example: holdfast aurora schedule db --prefix a --class db.t4g.large --at 19:15
     """
     parsed, classes = parse_schedule(at, "--at"), build_classes(target, fallback)
     with options.open(cluster) as stack:
