@@ -81,10 +81,10 @@ PACKAGES = (
     "holdfast.watch",
 )
 MODULES = (
-    "holdfast.aurora.operation",
     "holdfast.aurora.plan",
     "holdfast.aurora.preflight",
     "holdfast.aurora.progress",
+    "holdfast.aurora.stack",
     "holdfast.calls.events",
     "holdfast.calls.metrics",
     "holdfast.calls.outcomes",

@@ -9,7 +9,7 @@ from typing import Any
 
 from holdfast import SystemClock
 from holdfast.aurora.machine import Function, Resources, build_machine
-from holdfast.aurora.operation import Operation
+from holdfast.aurora.stack import ScalingStack
 from holdfast.engines.aws import AwsSession
 
 REGION = "us-east-1"
@@ -29,8 +29,8 @@ class Deployed:
         return f"{self.prefix}-cluster"
 
     @property
-    def operation(self) -> Operation:
-        return Operation(self.session, SystemClock(), f"{self.prefix}-scaling")
+    def stack(self) -> ScalingStack:
+        return ScalingStack(self.session, SystemClock(), f"{self.prefix}-scaling")
 
     def create_cluster(self, *readers: str, **parameters: str) -> None:
         """Create a cluster with a writer, with readers, and with values of parameters in a group of its own."""

@@ -1,7 +1,7 @@
 """The instances of an Aurora cluster and their roles, from what RDS describes. Pure.
 
-Roles are found by facts, never by the name alone: a run swaps writer and dedicated reader, so the next run finds them
-under each other's name.
+Roles are found by facts, never by the name alone: a run swaps writer and dedicated reader, so after a run the instance
+called `...-writer` is a reader.
 """
 
 import re
@@ -92,14 +92,19 @@ class Cluster:
 
     @property
     def other_readers(self) -> tuple[Instance, ...]:
-        """All readers but the dedicated one: usually those of Auto Scaling."""
+        """All readers but the dedicated one: usually those of Auto Scaling. Numbers in their ids are in their order."""
         dedicated = self.dedicated_reader
         others = [instance for instance in self.instances if not instance.is_writer and instance is not dedicated]
-        return tuple(sorted(others, key=lambda instance: instance.id))
+        return tuple(sorted(others, key=lambda instance: _split_numbers(instance.id)))
 
     def find(self, instance_id: str) -> Instance | None:
         """Return an instance by its id, or None if it is gone."""
         return next((instance for instance in self.instances if instance.id == instance_id), None)
+
+
+def _split_numbers(name: str) -> list[tuple[int, str]]:
+    """Return a key to sort by, with which `reader-2` comes before `reader-10`."""
+    return [(int(part), "") if part.isdigit() else (-1, part) for part in re.split(r"(\d+)", name)]
 
 
 def parse_cluster(
@@ -118,7 +123,7 @@ def parse_cluster(
     )
 
 
-def is_one_snapshot(cluster: Mapping[str, Any], instances: Iterable[Mapping[str, Any]]) -> bool:
+def describes_same_instances(cluster: Mapping[str, Any], instances: Iterable[Mapping[str, Any]]) -> bool:
     """Return whether both descriptions list the same instances: between the two reads, something may have changed."""
     members = {member["DBInstanceIdentifier"] for member in cluster.get("DBClusterMembers", ())}
     return members == {each["DBInstanceIdentifier"] for each in instances}

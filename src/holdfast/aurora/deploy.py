@@ -18,7 +18,7 @@ from holdfast.aurora.template import TemplateOptions, build_template
 from holdfast.engines.aws import AwsSession
 
 POLL_SECONDS = 3.0
-"""Between two looks at a change set or a stack. Most stacks take one to five minutes."""
+"""Seconds between two reads of a change set or a stack. Most stacks take one to five minutes."""
 _ACTIONS = {"Add": "add", "Modify": "change", "Remove": "remove", "Import": "import", "Dynamic": "change"}
 _NOT_FOUND = "does not exist"
 
@@ -53,7 +53,7 @@ class StackEvent:
     reason: str
 
 
-Report = Callable[[StackEvent], None]
+EventListener = Callable[[StackEvent], None]
 
 
 class Deployment:
@@ -103,14 +103,14 @@ class Deployment:
             if change_set.is_new:
                 self._stacks.delete_stack(StackName=change_set.stack)
 
-    def execute(self, change_set: ChangeSet, report: Report) -> Mapping[str, str]:
+    def execute(self, change_set: ChangeSet, listener: EventListener) -> Mapping[str, str]:
         """Make the changes. Return the outputs of the stack, or raise EngineError if AWS rolled the changes back."""
         with _translate_refusals(change_set.stack):
             begin = partial(self._stacks.execute_change_set, ChangeSetName=change_set.id)
-            stack = self._change_stack(change_set.stack, begin, report)
+            stack = self._change_stack(change_set.stack, begin, listener)
         return {each["OutputKey"]: each["OutputValue"] for each in stack.get("Outputs", ())}
 
-    def remove(self, prefix: str, report: Report, *, force: bool = False) -> None:
+    def remove(self, prefix: str, listener: EventListener, *, force: bool = False) -> None:
         """Delete the stack. Raise Conflict while a run is in progress; with `force`, stop the run first."""
         name = Names(prefix).stack
         with _translate_refusals(name):
@@ -119,7 +119,7 @@ class Deployment:
                 raise NotFound(f"there is no stack {name} in this region: check --prefix and the region")
             self._end_runs(name, force=force)
             begin = partial(self._stacks.delete_stack, StackName=stack["StackId"])
-            self._change_stack(stack["StackId"], begin, report)
+            self._change_stack(stack["StackId"], begin, listener)
 
     def _find_stack(self, name: str) -> dict[str, Any] | None:
         try:
@@ -169,8 +169,8 @@ class Deployment:
                 raise EngineError(f"AWS cannot create the change set: {reason}")
             self._clock.sleep(POLL_SECONDS)
 
-    def _change_stack(self, name: str, begin: Callable[[], object], report: Report) -> dict[str, Any]:
-        """Begin a change, and report its events until the stack is at rest. Raise EngineError if the change failed."""
+    def _change_stack(self, name: str, begin: Callable[[], object], listener: EventListener) -> dict[str, Any]:
+        """Begin a change, and pass its events to `listener` until it ends. Raise EngineError if it failed."""
         seen: set[str] = set()
         list(self._read_new_events(name, seen))
         begin()
@@ -179,7 +179,7 @@ class Deployment:
             stack = self._find_stack(name)
             events = [] if stack is None else list(self._read_new_events(name, seen))
             for event in reversed(events):
-                report(event)
+                listener(event)
                 # The first failure is the cause; those after it are resources that were cancelled.
                 reason = reason or (f"{event.resource}: {event.reason}" if event.status.endswith("_FAILED") else "")
             status = stack["StackStatus"] if stack else "DELETE_COMPLETE"
@@ -187,7 +187,7 @@ class Deployment:
             if (has_begun or stack is None) and not status.endswith("_IN_PROGRESS"):
                 if status in {"CREATE_COMPLETE", "UPDATE_COMPLETE", "DELETE_COMPLETE"}:
                     return stack or {}
-                raise EngineError(f"stack {name} ended as {status}: {reason or 'see its events'}")
+                raise EngineError(f"changing stack {name} failed ({status}): {reason or 'see its events'}")
             has_begun = has_begun or bool(events)
             self._clock.sleep(POLL_SECONDS)
 

@@ -1,4 +1,4 @@
-"""Read what the checks before a run need to know. A read that fails makes a warning, not an error."""
+"""Read what the checks before a run need to know. If a read fails, its check becomes a warning."""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -9,31 +9,31 @@ from botocore.exceptions import ClientError
 from holdfast._errors import HoldfastError
 from holdfast.aurora.cluster import parse_cluster
 from holdfast.aurora.handlers import describe_cluster
-from holdfast.aurora.preflight import Facts, Request
+from holdfast.aurora.preflight import ClusterFacts, PlannedRun
 from holdfast.engines.aws import AwsSession
 
 T = TypeVar("T")
 
 
-class FactReader:
+class ClusterFactReader:
     """Reads facts with the calls of one session."""
 
     def __init__(self, session: AwsSession, autoscaling_pattern: str) -> None:
         self._session = session
         self._pattern = autoscaling_pattern
-        self._unread: dict[str, str] = {}
+        self._unreadable: dict[str, str] = {}
 
-    def read(self, request: Request, find_lock_holder: Callable[[], str], now: float) -> Facts:
+    def read(self, run: PlannedRun, find_lock_holder: Callable[[], str], now: float) -> ClusterFacts:
         """Return the facts for a run. Raise NotFound if there is no such cluster."""
-        cluster_id = request.cluster_id
+        cluster_id = run.cluster_id
         described, instances = describe_cluster(self._session, cluster_id)
         source = [{"Name": "source", "Values": [described.get("DBClusterArn", "")]}]
-        return Facts(
-            request=request,
+        return ClusterFacts(
+            run=run,
             cluster=parse_cluster(described, instances, self._pattern),
-            described=described,
+            cluster_description=described,
             instances=instances,
-            options=self._try({}, lambda: self._read_options(described, request.classes), "target class"),
+            orderable_options=self._try({}, lambda: self._read_options(described, run.classes), "target class"),
             maintenance=self._try((), lambda: self._read_maintenance(described, instances), "pending maintenance"),
             endpoints=self._try(
                 [],
@@ -41,7 +41,7 @@ class FactReader:
                 "custom endpoints",
             ),
             global_clusters=self._try([], lambda: self._list("describe_global_clusters"), "global database"),
-            deployments=self._try(
+            blue_green_deployments=self._try(
                 [], lambda: self._list("describe_blue_green_deployments", Filters=source), "blue/green"
             ),
             parameters=self._try(
@@ -49,14 +49,14 @@ class FactReader:
             ),
             connections=self._try({}, lambda: self._read_connections(instances, now), "connections"),
             lock_holder=self._try("", find_lock_holder, "other runs"),
-            unread=self._unread,
+            unreadable=self._unreadable,
         )
 
     def _try(self, default: T, read: Callable[[], T], *checks: str) -> T:
         try:
             return read()
         except (HoldfastError, ClientError) as error:
-            self._unread.update(dict.fromkeys(checks, str(error).splitlines()[0]))
+            self._unreadable.update(dict.fromkeys(checks, str(error).splitlines()[0].rstrip(":")))
             return default
 
     def _list(self, operation: str, **arguments: Any) -> list[Any]:

@@ -1,9 +1,9 @@
-"""The entry points that Lambda calls. They share the functions, which are created at the first call of a container."""
+"""The entry points that Lambda calls. They share one `Functions` object for each Lambda container."""
 
 import logging
 from functools import cache
 
-from holdfast.aurora.handlers import Event, Functions, Handler, Result, create_functions
+from holdfast.aurora.handlers import Event, Functions, Handler, Response, create_functions
 from holdfast.aurora.machine import Function
 
 
@@ -17,7 +17,7 @@ def _get_functions() -> Functions:
 def _define(function: Function) -> Handler:
     """Return the entry point of a function."""
 
-    def call(event: Event, context: object) -> Result:
+    def call(event: Event, context: object) -> Response:
         return _get_functions().find(function)(event, context)
 
     return call

@@ -4,8 +4,8 @@
       -> dedicated reader -> failover -> old writer -> autoscaling readers, one at a time
       -> final verification -> completed, or again from GetClusterState
 
-Each of the four parts in the middle is a family of states with the same shape: act, wait, check, evaluate; if it is not
-ready: count, wait ten minutes, refresh what is known, and act or check again, up to five times. `_build_family` builds
+Each of the four parts in the middle is a group of states with the same shape: act, wait, check, evaluate; if it is not
+ready: count, wait ten minutes, refresh what is known, and act or check again, up to five times. `_build_step` builds
 it. Every end sends a notification and releases the lock.
 """
 
@@ -27,19 +27,23 @@ RETRY_WAIT = 600
 """Seconds between two checks of the same step."""
 MAX_RETRIES = 5
 """Checks of a step after the first."""
-PASS_WAIT = 60
-"""Seconds before the whole run is repeated."""
-MAX_PASS_RETRIES = 3
-"""Repetitions of the whole run after the first."""
+WAIT_BEFORE_NEXT_ROUND = 60
+"""Seconds before all steps are repeated."""
+MAX_EXTRA_ROUNDS = 3
+"""How often a run repeats all steps, if the final verification fails."""
 TIMEOUT_SECONDS = 288_000
-"""80 hours. The longest possible run takes 74: 14 readers, every retry, every step again after each, four passes."""
+"""80 hours. The longest possible run takes 76: 14 readers, every retry, every step again after each, four rounds."""
 LOCK_SECONDS = 216_000
-"""60 hours. Every pass renews the lock, and takes at most 19, so the lock outlives only an execution that has died."""
+"""60 hours. Every round takes at most 20, and renews the lock, so the lock outlives only an execution that has died."""
+NOTIFICATION_ERRORS = {"Completed": "CompletedNotificationError", "Skipped": "SkippedNotificationError"}
+"""The errors of executions that ended well, but whose notification could not be sent, by its kind."""
 NOTIFICATION_ERROR = "NotificationError"
-"""The error of an execution whose notification could not be sent."""
-TASK_ATTEMPTS = 3
-"""Retries of a task whose function could not be invoked. With more, the longest run could exceed the 25,000 events that
-the history of an execution may have."""
+"""The error of an execution that failed, and whose notification could not be sent."""
+MAX_REPLACEMENTS = 2
+"""How often in a run the retries of a step begin again, because another instance has taken the place of its instance.
+With more, the longest run could exceed the 25,000 events that the history of an execution may have."""
+TASK_RETRIES = 3
+"""Retries of a task whose function could not be invoked. With more, the history could become too long, too."""
 
 
 class Function(StrEnum):
@@ -54,7 +58,7 @@ class Function(StrEnum):
     SEND_NOTIFICATION = "send-notification"
 
 
-SERVICES = ("lambda:invoke", "dynamodb:putItem", "dynamodb:deleteItem")
+SERVICE_CALLS = ("lambda:invoke", "dynamodb:putItem", "dynamodb:deleteItem")
 """The calls that the state machine makes itself."""
 TIMEOUTS: Mapping[Function, int] = {
     Function.UPDATE_SCHEDULE: 30,
@@ -74,17 +78,19 @@ class Resources:
 
     functions: Mapping[Function, str]
     lock_table: str
-    services: Mapping[str, str] = field(default_factory=lambda: {each: f"arn:aws:states:::{each}" for each in SERVICES})
-    """The ARN of each of `SERVICES`, which begins differently in China and GovCloud."""
+    services: Mapping[str, str] = field(
+        default_factory=lambda: {each: f"arn:aws:states:::{each}" for each in SERVICE_CALLS}
+    )
+    """The ARN of each of `SERVICE_CALLS`, which begins differently in China and GovCloud."""
 
 
 def build_machine(resources: Resources) -> dict[str, Any]:
     """Return the definition of the state machine."""
-    use = _Builder(resources)
+    builder = _Builder(resources)
     states: States = {
         "ValidateInput": {
             "Type": "Pass",
-            "Result": _counters(),
+            "Result": {"overall": {"retries": 0}, "replacements": {"retries": 0}, **_COUNTERS},
             "ResultPath": "$.counters",
             "Next": "CheckInput",
         },
@@ -92,10 +98,10 @@ def build_machine(resources: Resources) -> dict[str, Any]:
             {"And": [_is_text(name) for name in ("clusterIdentifier", "targetClass")], "Next": "GetClusterState"},
             default="InvalidInputError",
         ),
-        "InvalidInputError": use.notification("InvalidInputError", "ScalingFailed", on_error="NotificationFailed"),
-        **_build_start(use),
-        **_build_family(
-            use,
+        "InvalidInputError": builder.notification("InvalidInputError", "ScalingFailed", on_error="NotificationFailed"),
+        **_build_start(builder),
+        **_build_step(
+            builder,
             Step.DEDICATED_READER,
             act="ScaleDedicatedReader",
             instance="$.cluster.dedicatedReaderInstanceId",
@@ -110,26 +116,26 @@ def build_machine(resources: Resources) -> dict[str, Any]:
             "Next": "IsFailoverNeeded",
         },
         "IsFailoverNeeded": _choice(
-            {"Variable": "$.check.isWriterSatisfied", "BooleanEquals": True, "Next": "ScaleOldWriter"},
+            {"Variable": "$.check.writerHasClass", "BooleanEquals": True, "Next": "ScaleOldWriter"},
             default="FailoverToDedicatedReader",
         ),
-        **_build_family(
-            use,
+        **_build_step(
+            builder,
             Step.FAILOVER,
             act="FailoverToDedicatedReader",
             instance="$.cluster.dedicatedReaderInstanceId",
             on_ready="ScaleOldWriter",
         ),
-        **_build_family(
-            use,
+        **_build_step(
+            builder,
             Step.OLD_WRITER,
             act="ScaleOldWriter",
             instance="$.cluster.oldWriterInstanceId",
             on_ready="ProcessAutoScalingReaders",
         ),
-        "ProcessAutoScalingReaders": _build_readers(use),
-        **_build_verification(use),
-        **_build_ends(use),
+        "ProcessAutoScalingReaders": _build_readers(builder),
+        **_build_verification(builder),
+        **_build_ends(builder),
     }
     return {
         "Comment": "Changes the instance class of an Aurora cluster with the interruption of one failover",
@@ -139,18 +145,18 @@ def build_machine(resources: Resources) -> dict[str, Any]:
     }
 
 
-def _build_start(use: "_Builder") -> States:
-    """Return the states at the beginning of a pass: look at the cluster, take the lock, wait for a starting cluster."""
+def _build_start(builder: "_Builder") -> States:
+    """Return the first states of a round: look at the cluster, take the lock, wait for a starting cluster."""
     return {
-        "GetClusterState": use.task(
+        "GetClusterState": builder.task(
             Function.GET_CLUSTER_INSTANCES, {"step": Step.START, "input.$": "$"}, "$.refresh", "UpdateClusterState"
         ),
         "UpdateClusterState": _update_cluster("AcquireLock"),
         "AcquireLock": {
             "Type": "Task",
-            "Resource": use.resources.services["dynamodb:putItem"],
+            "Resource": builder.resources.services["dynamodb:putItem"],
             "Parameters": {
-                "TableName": use.resources.lock_table,
+                "TableName": builder.resources.lock_table,
                 "Item": {
                     "lockId": {"S.$": "$.clusterIdentifier"},
                     "executionArn": {"S.$": "$$.Execution.Id"},
@@ -183,12 +189,12 @@ def _build_start(use: "_Builder") -> States:
         ),
         "IncrementClusterStartRetry": _increment("clusterStart", "WaitForClusterStart"),
         "WaitForClusterStart": _wait(RETRY_WAIT, "GetClusterState"),
-        "ClusterStateError": use.notification("ClusterStateError", "ReleaseLockAfterError"),
+        "ClusterStateError": builder.notification("ClusterStateError", "ReleaseLockAfterError"),
     }
 
 
-def _build_family(
-    use: "_Builder",
+def _build_step(
+    builder: "_Builder",
     step: Step,
     act: str,
     instance: str,
@@ -199,6 +205,8 @@ def _build_family(
     """Return the states of one step: act, wait, check, evaluate, and the loop of retries."""
     counter = step[0].lower() + step[1:]
     is_failover = step is Step.FAILOVER
+    # Retries belong to the instance that is modified, so those of a failover begin again with the next modification.
+    reset = f"Reset{Step.DEDICATED_READER if is_failover else step}Retry"
     check, error = f"Check{step}Status", f"{step}StatusError"
     on_error = None if is_in_map else "UnexpectedError"
     target = {
@@ -219,18 +227,18 @@ def _build_family(
         Step.AUTOSCALING_READER: (NextStep.SCALE, NextStep.COMPLETE),
     }[step]
     states: States = {
-        act: use.task(
+        act: builder.task(
             Function.FAILOVER_CLUSTER if is_failover else Function.MODIFY_INSTANCE,
             target,
             "$.act",
-            f"WaitFor{step}" if is_failover else f"Was{step}Satisfied",
+            f"WaitFor{step}" if is_failover else f"Is{step}Done",
             on_error=on_error,
         ),
-        f"Was{step}Satisfied": _choice(
-            {"Variable": "$.act.isSatisfied", "BooleanEquals": True, "Next": check}, default=f"WaitFor{step}"
+        f"Is{step}Done": _choice(
+            {"Variable": "$.act.alreadyDone", "BooleanEquals": True, "Next": check}, default=f"WaitFor{step}"
         ),
         f"WaitFor{step}": _wait(FAILOVER_WAIT if is_failover else FIRST_WAIT, check),
-        check: use.task(
+        check: builder.task(
             Function.CHECK_INSTANCE_STATUS,
             {**target, "role": Role.WRITER if is_failover else Role.ANY},
             "$.check",
@@ -245,7 +253,7 @@ def _build_family(
         ),
         f"Increment{step}Retry": _increment(counter, f"WaitFor{step}Retry"),
         f"WaitFor{step}Retry": _wait(RETRY_WAIT, f"Refresh{step}Info"),
-        f"Refresh{step}Info": use.task(
+        f"Refresh{step}Info": builder.task(
             Function.GET_CLUSTER_INSTANCES,
             {**target, "step": step, **({} if is_in_map else {"cluster.$": "$.cluster"})},
             "$.refresh",
@@ -254,24 +262,27 @@ def _build_family(
         ),
         f"Update{step}Info": _pass(f"Choose{step}Step") if is_in_map else _update_cluster(f"Choose{step}Step"),
         f"Choose{step}Step": _choice(
+            *(() if is_in_map else (_is_replaced(reset),)),
             *({"Variable": "$.refresh.nextStep", "StringEquals": each, "Next": next_steps[each]} for each in possible),
             default=check,
         ),
-        error: use.notification(error, "AutoScalingReaderFailed", on_error="AutoScalingReaderNotificationFailed")
+        error: builder.notification(error, "AutoScalingReaderFailed", on_error="AutoScalingReaderNotificationFailed")
         if is_in_map
-        else use.notification(error, "ReleaseLockAfterError"),
+        else builder.notification(error, "ReleaseLockAfterError"),
     }
+    if not is_failover and not is_in_map:
+        states[reset] = _reset(counter, act)
     if is_failover:
-        del states[f"Was{step}Satisfied"]
+        del states[f"Is{step}Done"]
         # A refused failover is checked and, after a while, repeated.
         states[act]["Catch"] = [_catch(check, "$.act")]
     return states
 
 
-def _build_readers(use: "_Builder") -> State:
-    """Return the Map over the other readers. Its items are fixed when it begins; later passes find new readers."""
-    family = _build_family(
-        use,
+def _build_readers(builder: "_Builder") -> State:
+    """Return the Map over the other readers. Its items are fixed when it begins; later rounds find new readers."""
+    states = _build_step(
+        builder,
         Step.AUTOSCALING_READER,
         act="ScaleAutoScalingReader",
         instance="$.instanceId",
@@ -293,12 +304,12 @@ def _build_readers(use: "_Builder") -> State:
             "ProcessorConfig": {"Mode": "INLINE"},
             "StartAt": "ScaleAutoScalingReader",
             "States": {
-                **family,
+                **states,
                 "AutoScalingReaderComplete": {"Type": "Pass", "End": True},
                 "AutoScalingReaderFailed": {
                     "Type": "Fail",
                     "Error": "AutoScalingReaderStatusError",
-                    "Cause": "A reader did not become ready. The notification says why.",
+                    "Cause": "A reader did not become ready. See the notification, or `holdfast aurora status`.",
                 },
                 "AutoScalingReaderNotificationFailed": _notification_failed(),
             },
@@ -321,11 +332,12 @@ def _build_readers(use: "_Builder") -> State:
     }
 
 
-def _build_verification(use: "_Builder") -> States:
-    """Return the states that check all instances at the end of a pass, and begin another pass if needed."""
+def _build_verification(builder: "_Builder") -> States:
+    """Return the states that check all instances at the end of a round, and begin another round if needed."""
     target = {"clusterIdentifier.$": "$.clusterIdentifier", "classes.$": "$.cluster.classes"}
     is_verified = [
-        {"Variable": f"$.verification.{part}.isVerified", "BooleanEquals": True} for part in ("core", "readers")
+        {"Variable": f"$.verification.{part}.isVerified", "BooleanEquals": True}
+        for part in ("writerAndDedicatedReader", "otherReaders")
     ]
     return {
         "PrepareFinalVerification": {
@@ -334,62 +346,76 @@ def _build_verification(use: "_Builder") -> States:
             "ResultPath": "$.final",
             "Next": "FinalVerification",
         },
-        "FinalVerification": use.task(
+        "FinalVerification": builder.task(
             Function.CHECK_INSTANCE_STATUS,
-            {**target, "verify": "core"},
-            "$.final.core",
+            {**target, "verify": "writerAndDedicatedReader"},
+            "$.final.writerAndDedicatedReader",
             "FinalVerificationAutoScaling",
         ),
-        "FinalVerificationAutoScaling": use.task(
+        "FinalVerificationAutoScaling": builder.task(
             Function.CHECK_INSTANCE_STATUS,
-            {**target, "verify": "readers"},
-            "$.final.readers",
+            {**target, "verify": "otherReaders"},
+            "$.final.otherReaders",
             "EvaluateFinalVerification",
         ),
         "EvaluateFinalVerification": {
             "Type": "Pass",
-            "Parameters": {"core.$": "$.final.core", "readers.$": "$.final.readers"},
+            "Parameters": {
+                "writerAndDedicatedReader.$": "$.final.writerAndDedicatedReader",
+                "otherReaders.$": "$.final.otherReaders",
+            },
             "ResultPath": "$.verification",
             "Next": "CheckFinalVerificationResult",
         },
         "CheckFinalVerificationResult": _choice(
             {"And": is_verified, "Next": "SendCompletionNotification"},
-            _is_below("overall", MAX_PASS_RETRIES, "IncrementOverallRetry"),
+            _is_below("overall", MAX_EXTRA_ROUNDS, "IncrementOverallRetry"),
             default="OverallRetryError",
         ),
         "IncrementOverallRetry": {
             "Type": "Pass",
-            "Parameters": _counters({"retries.$": "States.MathAdd($.counters.overall.retries, 1)"}),
+            "Parameters": {
+                "overall": {"retries.$": "States.MathAdd($.counters.overall.retries, 1)"},
+                "replacements.$": "$.counters.replacements",
+                **_COUNTERS,
+            },
             "ResultPath": "$.counters",
             "Next": "WaitBeforeRetry",
         },
-        "WaitBeforeRetry": _wait(PASS_WAIT, "GetClusterState"),
-        "OverallRetryError": use.notification("OverallRetryError", "ReleaseLockAfterError"),
+        "WaitBeforeRetry": _wait(WAIT_BEFORE_NEXT_ROUND, "GetClusterState"),
+        "OverallRetryError": builder.notification("OverallRetryError", "ReleaseLockAfterError"),
     }
 
 
-def _build_ends(use: "_Builder") -> States:
+def _build_ends(builder: "_Builder") -> States:
     """Return the states after the last decision: notify, release the lock, end."""
     return {
-        "SendCompletionNotification": use.notification("Completed", "ReleaseLock"),
-        "ReleaseLock": use.release("ScalingSucceeded"),
+        "SendCompletionNotification": builder.notification(
+            "Completed", "ReleaseLock", on_error="ReleaseLockAfterSuccess"
+        ),
+        "ReleaseLockAfterSuccess": builder.release("CompletionNotificationFailed"),
+        "CompletionNotificationFailed": _notification_failed("Completed"),
+        "ReleaseLock": builder.release("ScalingSucceeded"),
         "ScalingSucceeded": {"Type": "Succeed"},
-        "ReleaseLockAfterFailedNotification": use.release("NotificationFailed"),
+        "ReleaseLockAfterFailedNotification": builder.release("NotificationFailed"),
         "NotificationFailed": _notification_failed(),
-        "UnexpectedError": use.notification("UnexpectedError", "ReleaseLockAfterError"),
-        "ReleaseLockAfterError": use.release("ScalingFailed"),
+        "UnexpectedError": builder.notification("UnexpectedError", "ReleaseLockAfterError"),
+        "ReleaseLockAfterError": builder.release("ScalingFailed"),
         "ScalingFailed": {
             "Type": "Fail",
             "Error": "ScalingError",
-            "Cause": "The run ended before all instances were changed. The notification says why.",
+            "Cause": "Not all instances were changed. See the notification, or `holdfast aurora status`.",
         },
-        "SendSkippedNotification": use.notification("Skipped", "ScalingSkipped", on_error="NotificationFailed"),
+        "SendSkippedNotification": builder.notification(
+            "Skipped", "ScalingSkipped", on_error="SkippedNotificationFailed"
+        ),
+        "SkippedNotificationFailed": _notification_failed("Skipped"),
         "ScalingSkipped": {"Type": "Succeed"},
     }
 
 
 class _Builder:
-    """Builds states that use resources."""
+    """Builds states that need resources."""
 
     def __init__(self, resources: Resources) -> None:
         self.resources = resources
@@ -408,7 +434,7 @@ class _Builder:
             "Type": "Task",
             "Resource": self.resources.services["lambda:invoke"],
             "Parameters": {"FunctionName": self.resources.functions[function], "Payload": dict(payload)},
-            "ResultSelector": {f"{field}.$": f"$.Payload.{field}" for field in RESULTS[function]},
+            "ResultSelector": {f"{field}.$": f"$.Payload.{field}" for field in RESULT_FIELDS[function]},
             "ResultPath": result,
             # The function's own timeout comes first, so that its log says where the time went.
             "TimeoutSeconds": TIMEOUTS[function] + 30,
@@ -443,14 +469,14 @@ class _Builder:
         }
 
 
-RESULTS: Mapping[Function, tuple[str, ...]] = {
-    Function.MODIFY_INSTANCE: ("isSatisfied", "reason"),
-    Function.FAILOVER_CLUSTER: ("isSatisfied", "reason"),
+RESULT_FIELDS: Mapping[Function, tuple[str, ...]] = {
+    Function.MODIFY_INSTANCE: ("alreadyDone", "reason"),
+    Function.FAILOVER_CLUSTER: ("alreadyDone", "reason"),
     Function.CHECK_INSTANCE_STATUS: (
-        *("outcome", "reason", "writerInstanceId", "isWriterSatisfied"),
+        *("outcome", "reason", "writerInstanceId", "writerHasClass"),
         *("isVerified", "problems", "instances"),
     ),
-    Function.GET_CLUSTER_INSTANCES: ("cluster", "state", "reason", "nextStep", "lock"),
+    Function.GET_CLUSTER_INSTANCES: ("cluster", "state", "reason", "nextStep", "isReplaced", "lock"),
     Function.SEND_NOTIFICATION: ("messageId",),
 }
 """The fields that each function of the state machine returns, always all of them."""
@@ -461,12 +487,8 @@ _LAMBDA_ERRORS = (
     *("Lambda.Unknown", "Sandbox.Timedout", "States.Timeout"),
 )
 _CONFLICT = "DynamoDB.ConditionalCheckFailedException"
-_COUNTERS = ("clusterStart", "dedicatedReader", "failover", "oldWriter")
-
-
-def _counters(overall: State | None = None) -> State:
-    """Return the counters of a new pass."""
-    return {"overall": overall or {"retries": 0}, **{name: {"retries": 0} for name in _COUNTERS}}
+_COUNTERS: State = {name: {"retries": 0} for name in ("clusterStart", "dedicatedReader", "failover", "oldWriter")}
+"""The counters of a new round."""
 
 
 def _increment(counter: str, following: str) -> State:
@@ -476,6 +498,24 @@ def _increment(counter: str, following: str) -> State:
         "ResultPath": f"$.counters.{counter}",
         "Next": following,
     }
+
+
+def _reset(counter: str, following: str) -> State:
+    """Return a state that gives another instance all retries of a step."""
+    others = {f"{name}.$": f"$.counters.{name}" for name in ("overall", *_COUNTERS) if name != counter}
+    replacements = {"retries.$": "States.MathAdd($.counters.replacements.retries, 1)"}
+    return {
+        "Type": "Pass",
+        "Parameters": {**others, counter: {"retries": 0}, "replacements": replacements},
+        "ResultPath": "$.counters",
+        "Next": following,
+    }
+
+
+def _is_replaced(following: str) -> State:
+    """Return the choice for a step that goes on with another instance."""
+    replacements = {"Variable": "$.counters.replacements.retries", "NumericLessThan": MAX_REPLACEMENTS}
+    return {"And": [{"Variable": "$.refresh.isReplaced", "BooleanEquals": True}, replacements], "Next": following}
 
 
 def _is_below(counter: str, limit: int, following: str) -> State:
@@ -503,12 +543,13 @@ def _update_cluster(following: str) -> State:
     return {"Type": "Pass", "InputPath": "$.refresh.cluster", "ResultPath": "$.cluster", "Next": following}
 
 
-def _notification_failed() -> State:
-    """Return the end of a run that could not tell how it ended: the rule on its status tries once more."""
+def _notification_failed(kind: str = "") -> State:
+    """Return the end of a run that could not tell how it ended. The rule for ended runs sends the notification."""
+    ends = {"Completed": "All instances were changed", "Skipped": "Another run was in progress"}
     return {
         "Type": "Fail",
-        "Error": NOTIFICATION_ERROR,
-        "Cause": "The run has ended, but its notification could not be sent.",
+        "Error": NOTIFICATION_ERRORS.get(kind, NOTIFICATION_ERROR),
+        "Cause": f"{ends.get(kind, 'The run failed')}, but the notification about it could not be sent.",
     }
 
 
@@ -517,4 +558,4 @@ def _catch(following: str, result: str = "$.error") -> State:
 
 
 def _retry(*errors: str) -> State:
-    return {"ErrorEquals": list(errors), "IntervalSeconds": 2, "MaxAttempts": TASK_ATTEMPTS, "BackoffRate": 2.0}
+    return {"ErrorEquals": list(errors), "IntervalSeconds": 2, "MaxAttempts": TASK_RETRIES, "BackoffRate": 2.0}

@@ -1,14 +1,27 @@
-"""The names and ARNs of deployed resources, and the smallest pieces of a CloudFormation template. Pure."""
+"""The names and ARNs of deployed resources, and functions that build references and resources of a template. Pure."""
 
+import re
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from holdfast._errors import InvalidValue
 from holdfast.aurora.machine import Function
 
 Template: TypeAlias = dict[str, Any]
 """A CloudFormation template, or a part of one, in its JSON form."""
 ALIAS = "live"
 """The alias that events invoke: the newest version of a function."""
+_PREFIX = re.compile(r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?", re.ASCII)
+
+
+def check_prefix(value: str, name: str = "prefix") -> str:
+    """Return `value` if it can be the prefix of a deployment. Raise InvalidValue, which calls it `name`, otherwise."""
+    if not _PREFIX.fullmatch(value):
+        raise InvalidValue(
+            f"{name} is {value!r}: expected up to 30 lower-case letters, digits and hyphens, beginning with a letter, "
+            "and not ending with a hyphen"
+        )
+    return value
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,6 +29,9 @@ class Names:
     """The names of the resources of one deployment."""
 
     prefix: str
+
+    def __post_init__(self) -> None:
+        check_prefix(self.prefix)
 
     @property
     def stack(self) -> str:

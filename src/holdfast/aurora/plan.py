@@ -4,6 +4,7 @@ A plan uses the rules and waiting times of the state machine, on a model of the 
 takes the same time and nothing fails.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,7 +28,11 @@ MODIFICATION_SECONDS = 700.0
 """Expected time of a modification: RDS usually takes 5 to 15 minutes."""
 DAYS_PER_MONTH = 365 / 12
 MINIMUM_HOURS = 1 / 6
-"""AWS bills at least ten minutes after a change of the class."""
+"""AWS bills at least ten minutes after a class change."""
+LONGEST_WAIT = FIRST_WAIT + MAX_RETRIES * RETRY_WAIT
+"""Seconds until the last check of a step."""
+LAST_STATE = "SendCompletionNotification"
+"""The last state of a run in which every instance has got the class."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +51,10 @@ class Plan:
     """The expected steps of a run."""
 
     steps: tuple[PlannedStep, ...]
-    changed: int
-    """Instances that get another class."""
+    changed_count: int
+    """The number of instances that get another class."""
+    is_complete: bool
+    """Whether all instances would get the class. Otherwise the last step says why not."""
 
     @property
     def seconds(self) -> float:
@@ -56,10 +63,16 @@ class Plan:
 
 def plan_run(cluster: Cluster, classes: Sequence[str], modification_seconds: float = MODIFICATION_SECONDS) -> Plan:
     """Return the steps of a run that begins now, if nothing fails and no instance is added or removed."""
-    if modification_seconds < 0:
-        raise InvalidValue(f"a modification of {modification_seconds:g} s: expected at least 0 seconds")
+    _check_amount("modification_seconds", modification_seconds)
     model = _Model(cluster, classes, modification_seconds)
-    return Plan(tuple(model.run()), model.changed)
+    steps = tuple(model.run())
+    return Plan(steps, model.changed_count, is_complete=steps[-1].state == LAST_STATE)
+
+
+def _check_amount(name: str, value: float) -> None:
+    """Raise InvalidValue for a number that is negative, infinite or not a number."""
+    if not 0 <= value < math.inf:
+        raise InvalidValue(f"{name} is {value:g}: expected 0 or more")
 
 
 class _Model:
@@ -70,7 +83,7 @@ class _Model:
         self._classes = classes
         self._modification_seconds = modification_seconds
         self._now = 0.0
-        self.changed = 0
+        self.changed_count = 0
 
     def run(self) -> Iterator[PlannedStep]:
         (state, reason), writer, reader = (
@@ -87,40 +100,46 @@ class _Model:
         parts += [("AutoScalingReader", each.id) for each in self._cluster.other_readers]
         for step, name in parts:
             yield from self._fail_over(name) if step == "Failover" else self._modify(step, name)
-            if check_instance(self._cluster, name, self._classes, Role.ANY)[0] is not CheckOutcome.READY:
-                yield PlannedStep(self._now, f"{step}StatusError", f"the run fails if {name} does not become ready")
+            instance = self._cluster.find(name)
+            if instance is not None and not instance.is_ready(self._classes):
+                fails = "fails here:" if instance.status == "modifying" else "fails if"
+                text = f"the run {fails} {name} needs longer than {LONGEST_WAIT // 60} minutes"
+                yield PlannedStep(self._now, f"{step}StatusError", text)
                 return
         yield PlannedStep(self._now, "FinalVerification", "check all instances")
-        yield PlannedStep(self._now, "SendCompletionNotification", "notify, and release the lock")
+        yield PlannedStep(self._now, LAST_STATE, "notify, and release the lock")
 
     def _modify(self, step: str, name: str) -> Iterator[PlannedStep]:
         decision, reason = decide_modification(self._cluster, name, self._classes)
         if decision is not Decision.ACT:
-            advice = "nothing to do" if decision is Decision.SATISFIED else "not now"
+            advice = "nothing to do" if decision is Decision.ALREADY_DONE else "it cannot be modified now"
             yield PlannedStep(self._now, f"Scale{step}", f"{reason}: {advice}")
             return
         yield PlannedStep(self._now, f"Scale{step}", f"modify {name}: {reason}, and gets {self._classes[0]}")
-        self.changed += 1
-        self._update(name, status="modifying", instance_class=self._classes[0])
-        yield from self._await(step, name, self._now + self._modification_seconds, FIRST_WAIT, Role.ANY)
+        self.changed_count += 1
+        self._update(name, status="modifying")
+        yield from self._await(step, name, self._now + self._modification_seconds)
 
     def _fail_over(self, name: str) -> Iterator[PlannedStep]:
         text = f"fail over to {name}: connections end, and writes fail for up to a minute"
         yield PlannedStep(self._now, "FailoverToDedicatedReader", text)
         for each in self._cluster.instances:
             self._update(each.id, is_writer=each.id == name)
-        yield from self._await("Failover", name, self._now, FAILOVER_WAIT, Role.WRITER)
+        self._now += FAILOVER_WAIT
+        yield PlannedStep(self._now, "CheckFailoverStatus", f"{name} is the writer")
 
-    def _await(self, step: str, name: str, ready_at: float, wait: int, role: Role) -> Iterator[PlannedStep]:
-        """Check after `wait`, then every ten minutes, as the state machine does."""
+    def _await(self, step: str, name: str, ready_at: float) -> Iterator[PlannedStep]:
+        """Check after a minute, then every ten minutes, as the state machine does."""
         for number in range(MAX_RETRIES + 1):
-            self._now += wait if number == 0 else RETRY_WAIT
+            self._now += FIRST_WAIT if number == 0 else RETRY_WAIT
             if self._now >= ready_at:
-                self._update(name, status="available")
-            outcome, reason = check_instance(self._cluster, name, self._classes, role)
-            yield PlannedStep(self._now, f"Check{step}Status", reason)
+                self._update(name, status="available", instance_class=self._classes[0])
+            outcome, reason = check_instance(self._cluster, name, self._classes, Role.ANY)
             if outcome is CheckOutcome.READY:
+                yield PlannedStep(self._now, f"Check{step}Status", reason)
                 return
+            again = f"not ready yet, check again in {RETRY_WAIT // 60} minutes"
+            yield PlannedStep(self._now, f"Check{step}Status", again if number < MAX_RETRIES else reason)
 
     def _update(self, name: str, **fields: Any) -> None:
         instances = (replace(each, **fields) if each.id == name else each for each in self._cluster.instances)
@@ -141,8 +160,7 @@ class Prices:
 
     def __post_init__(self) -> None:
         for name in ("old", "new", "network"):
-            if getattr(self, name) < 0:
-                raise InvalidValue(f"price {name} is {getattr(self, name):g}: expected at least 0")
+            _check_amount(name, getattr(self, name))
         if not 0 < self.hours <= 24:
             raise InvalidValue(f"hours is {self.hours:g}: expected more than 0, and at most 24 hours per day")
 
@@ -151,14 +169,14 @@ class Prices:
 class Saving:
     """The saving of a month, in the currency of the prices."""
 
-    instances: float
-    """Saved by the instances, which are billed on demand. Reserved instances stay paid."""
+    by_instances: float
+    """Saved by instances that are billed on demand. You pay for reserved instances in any case."""
     network: float
     """Cost of the network."""
 
     @property
     def total(self) -> float:
-        return self.instances - self.network
+        return self.by_instances - self.network
 
 
 def compute_saving(prices: Prices, instances: int) -> Saving:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.aurora.machine import MAX_PASS_RETRIES, MAX_RETRIES, Function, Resources, build_machine
+from holdfast.aurora.machine import MAX_EXTRA_ROUNDS, MAX_RETRIES, Function, Resources, build_machine
 from holdfast.aurora.notification import find_reason
 
 __all__ = ["Progress", "read_progress"]
@@ -23,8 +23,8 @@ class Progress:
     waits_until: float | None
     retries: int
     """Retries of the step, of at most five."""
-    passes: int
-    """Passes over the whole cluster including this one, of at most four."""
+    rounds: int
+    """Rounds over the whole cluster including this one, of at most four."""
     reason: str
     """The result of the last check in words, or the reason why the run failed."""
 
@@ -34,7 +34,7 @@ class Progress:
         words = re.sub(r"(?<=[a-z])(?=[A-Z])", " ", self.state).lower()
         instance = f" ({self.instance})" if self.instance else ""
         retry = f", retry {self.retries} of {MAX_RETRIES}" if self.retries else ""
-        again = f", pass {self.passes} of {MAX_PASS_RETRIES + 1}" if self.passes > 1 else ""
+        again = f", round {self.rounds} of {MAX_EXTRA_ROUNDS + 1}" if self.rounds > 1 else ""
         return words + instance + retry + again
 
 
@@ -54,7 +54,7 @@ def read_progress(events: Iterable[Mapping[str, Any]]) -> Progress | None:
         since=since,
         waits_until=since + _WAITS[name] if name in _WAITS else None,
         retries=next((each["retries"] for key, each in counters.items() if key.lower() in name.lower()), 0),
-        passes=1 + counters.get("overall", {"retries": 0})["retries"],
+        rounds=1 + counters.get("overall", {"retries": 0})["retries"],
         reason=find_reason(name, data) if failed else data.get("check", {}).get("reason", ""),
     )
 

@@ -1,4 +1,4 @@
-"""The roles of functions, state machine and scheduler, each with the least that it needs. Pure."""
+"""The IAM roles of functions, state machine and scheduler, each with the fewest permissions that it needs. Pure."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -26,9 +26,7 @@ def build_scaling_role(names: Names, databases: Sequence[str], *, has_network: b
     clusters = [build_arn("rds", f"cluster:{pattern}") for pattern in databases]
     statements = [
         _allow_logs(names, functions),
-        _allow("rds:DescribeDBClusters", clusters),
-        # Filtered by cluster, not by instance, so RDS asks for the right to describe all of them.
-        _allow("rds:DescribeDBInstances", build_arn("rds", "db:*")),
+        *_allow_reading(databases),
         _allow("rds:ModifyDBInstance", [build_arn("rds", f"db:{pattern}") for pattern in databases]),
         # The ids of readers that Auto Scaling has created are random: their tag names the cluster.
         _allow(
@@ -48,9 +46,10 @@ def build_scaling_role(names: Names, databases: Sequence[str], *, has_network: b
     return _build_role(names.role("lambda-scaling-role"), "lambda.amazonaws.com", statements)
 
 
-def build_notification_role(names: Names) -> Template:
+def build_notification_role(names: Names, databases: Sequence[str]) -> Template:
     """Return the role of send-notification. It may release a lock, because an aborted execution cannot."""
     statements = [
+        *_allow_reading(databases),
         _allow_logs(names, [Function.SEND_NOTIFICATION]),
         _allow("sns:Publish", build_arn("sns", names.stack)),
         _allow("dynamodb:DeleteItem", build_arn("dynamodb", f"table/{names.lock_table}")),
@@ -81,6 +80,14 @@ def _allow(actions: str | Sequence[str], resources: Template | Sequence[Template
     listed = actions if isinstance(actions, str) else list(actions)
     statement = {"Effect": "Allow", "Action": listed, "Resource": resources}
     return {**statement, "Condition": conditions} if conditions else statement
+
+
+def _allow_reading(databases: Sequence[str]) -> list[Template]:
+    return [
+        _allow("rds:DescribeDBClusters", [build_arn("rds", f"cluster:{pattern}") for pattern in databases]),
+        # Filtered by cluster, not by instance, so RDS asks for the right to describe all of them.
+        _allow("rds:DescribeDBInstances", build_arn("rds", "db:*")),
+    ]
 
 
 def _allow_logs(names: Names, functions: Sequence[Function]) -> Template:

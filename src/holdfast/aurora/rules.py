@@ -3,7 +3,7 @@
 A decision comes with its reason in words.
 
 A run never modifies the writer, and modifies no instance while another that clients depend on is not available. Every
-step looks at the cluster as it is now, so that a step which is already satisfied changes nothing, and a run can be
+step looks at the cluster as it is now, so that a step which is already done changes nothing, and a run can be
 repeated without harm.
 """
 
@@ -38,7 +38,7 @@ def check_instance(cluster: Cluster, instance_id: str, classes: Sequence[str], r
     if instance.availability in {Availability.BROKEN, Availability.STOPPED}:
         return CheckOutcome.FAILED, f"{state}: it does not become available by itself"
     if not instance.is_ready(classes):
-        return CheckOutcome.RETRY, f"{state}: expected available with {' or '.join(classes)}"
+        return CheckOutcome.RETRY, f"{state}, and not yet available with {' or '.join(classes)}"
     if role is Role.WRITER and not instance.is_writer:
         return CheckOutcome.RETRY, f"{instance.id} is not the writer"
     return CheckOutcome.READY, state
@@ -48,10 +48,10 @@ class Decision(StrEnum):
     """Whether to modify an instance, or to fail over to it."""
 
     ACT = "act"
-    SATISFIED = "satisfied"
+    ALREADY_DONE = "already-done"
     BLOCKED = "blocked"
     """Not now: the next check finds out whether it is possible later."""
-    REFUSED = "refused"
+    MUST_STOP = "must-stop"
     """Never: the run must end."""
 
 
@@ -61,17 +61,19 @@ def decide_modification(cluster: Cluster, instance_id: str, classes: Sequence[st
     if instance is None:
         return Decision.BLOCKED, f"{instance_id or 'the instance'} does not exist any more"
     if instance.has_class(classes):
-        return Decision.SATISFIED, f"{instance.id} has {instance.instance_class}"
+        return Decision.ALREADY_DONE, f"{instance.id} has {instance.instance_class}"
     if instance.is_writer:
         return Decision.BLOCKED, f"{instance.id} is the writer, which is never modified"
     others = instance.pending - {"DBInstanceClass"}
     if others:
         names = ", ".join(sorted(others))
-        return Decision.REFUSED, f"{instance.id} has pending changes ({names}), which would be applied"
-    if instance.availability is not Availability.AVAILABLE or instance.pending:
-        return Decision.BLOCKED, f"{instance.id} is {instance.status}, or being changed"
+        return Decision.MUST_STOP, f"{instance.id} has pending changes ({names}), which RDS would apply with the class"
+    if instance.pending:
+        return Decision.BLOCKED, f"{instance.id} is already being changed"
+    if instance.availability is not Availability.AVAILABLE:
+        return Decision.BLOCKED, f"{instance.id} is {instance.status}"
     if cluster.writer is None or cluster.status != "available":
-        return Decision.BLOCKED, f"not while cluster {cluster.id} is {cluster.status}"
+        return Decision.BLOCKED, f"{instance.id} waits, because cluster {cluster.id} is {cluster.status}"
     # Just after it was asked for, a change is pending while the instance is still available.
     unavailable = [
         f"{each.id} is {each.status}" + (" with a pending class" if "DBInstanceClass" in each.pending else "")
@@ -79,8 +81,7 @@ def decide_modification(cluster: Cluster, instance_id: str, classes: Sequence[st
         if each.availability is not Availability.AVAILABLE or "DBInstanceClass" in each.pending
     ]
     if unavailable:
-        names = ", ".join(unavailable)
-        return Decision.BLOCKED, f"not while {names}"
+        return Decision.BLOCKED, f"{instance.id} waits, because {', '.join(unavailable)}"
     return Decision.ACT, f"{instance.id} has {instance.instance_class}"
 
 
@@ -102,7 +103,7 @@ def decide_failover(cluster: Cluster, target_id: str, classes: Sequence[str]) ->
     if target is None:
         return Decision.BLOCKED, f"{target_id or 'the dedicated reader'} does not exist any more"
     if target.is_writer:
-        return Decision.SATISFIED, f"{target.id} is the writer"
+        return Decision.ALREADY_DONE, f"{target.id} is the writer"
     if not target.is_ready(classes):
         return Decision.BLOCKED, f"{target.id} is {target.status} with {target.instance_class}"
     if cluster.status != "available":
@@ -121,7 +122,7 @@ class Step(StrEnum):
 
 
 def choose_instance(cluster: Cluster, step: Step, instance_id: str) -> str:
-    """Return the instance to go on with: the same, or the dedicated reader if it is gone or was promoted too early.
+    """Return the instance to go on with: `instance_id`, or the dedicated reader if that one is gone or promoted early.
 
     After the failover the dedicated reader is the one that replaces the old writer. An autoscaling reader is not
     replaced. The result is empty if there is no dedicated reader.
@@ -179,6 +180,8 @@ def decide_start(cluster: Cluster) -> tuple[ClusterState, str]:
         return ClusterState.REFUSED, f"{cluster.id} is no Aurora cluster: its engine is {cluster.engine}"
     if cluster.status in {"stopped", "stopping"}:
         return ClusterState.REFUSED, f"cluster {cluster.id} is {cluster.status}: start it first"
+    if not cluster.instances:
+        return ClusterState.REFUSED, f"cluster {cluster.id} has no instances: there is nothing to change"
     stopped = [each.id for each in cluster.instances if each.availability is Availability.STOPPED]
     if cluster.status == "starting" or stopped:
         return ClusterState.STARTING, f"cluster {cluster.id} is {cluster.status}"
@@ -189,8 +192,8 @@ def decide_start(cluster: Cluster) -> tuple[ClusterState, str]:
     if cluster.dedicated_reader is None:
         text = f"cluster {cluster.id} has no dedicated reader: without one, the database would be down for minutes"
         return ClusterState.REFUSED, text
-    core = (cluster.writer, cluster.dedicated_reader)
-    if cluster.status != "available" or any(each.status == "starting" for each in core):
+    leading = (cluster.writer, cluster.dedicated_reader)
+    if cluster.status != "available" or any(each.status == "starting" for each in leading):
         return ClusterState.STARTING, f"cluster {cluster.id} is {cluster.status}"
     return ClusterState.READY, f"cluster {cluster.id} is available"
 

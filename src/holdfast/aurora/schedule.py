@@ -9,7 +9,7 @@ from holdfast._errors import InvalidValue
 JST = timezone(timedelta(hours=9), "JST")
 """The time zone of `scheduleTime` without another one. Japan has no daylight-saving time."""
 DEFAULT_TIMEZONE = "Asia/Tokyo"
-"""The name of that time zone for EventBridge Scheduler."""
+"""The same time zone, as EventBridge Scheduler names it."""
 MAX_EVENT_AGE = 900
 """Seconds. A run that starts later than that is worse than none: the night may be over."""
 DELIVERY = {"MaximumEventAgeInSeconds": MAX_EVENT_AGE, "MaximumRetryAttempts": 10}
@@ -34,16 +34,18 @@ class Schedule:
         return self.date is not None
 
 
-def parse_schedule(text: str) -> Schedule:
-    """Parse `HH:MM` (every day) or `YYYY-MM-DD HH:MM` (once). Raise InvalidValue for anything else."""
+def parse_schedule(text: str, name: str = "scheduleTime") -> Schedule:
+    """Parse `HH:MM` (every day) or `YYYY-MM-DD HH:MM` (once). Raise InvalidValue, which calls the text `name`."""
     daily, once = _DAILY.fullmatch(text), _ONCE.fullmatch(text)
     if daily is None and once is None:
-        raise InvalidValue(f"scheduleTime is {text!r}: expected HH:MM for every day, or YYYY-MM-DD HH:MM for once")
+        raise InvalidValue(
+            f"{name} is {text!r}: expected HH:MM for every day, such as 07:00, or YYYY-MM-DD HH:MM for once"
+        )
     numbers = [int(group) for group in (daily or once or ()).groups()]  # type: ignore[union-attr]
     try:
         datetime(*(numbers if once else [2000, 1, 1, *numbers]))  # type: ignore[arg-type]  # noqa: DTZ001
     except ValueError as error:
-        raise InvalidValue(f"scheduleTime is {text!r}: there is no such time ({error})") from error
+        raise InvalidValue(f"{name} is {text!r}: there is no such time ({error})") from error
     year_month_day = (numbers[0], numbers[1], numbers[2]) if once else None
     return Schedule(numbers[-2], numbers[-1], year_month_day)
 
@@ -88,17 +90,17 @@ def build_execution_name(cluster_id: str, scheduled: datetime) -> str:
     return f"{cluster_id}_{scheduled.astimezone(UTC):%Y%m%dT%H%MZ}"
 
 
-def check_cluster_id(value: object) -> str:
-    """Return `value` if it can be the id of a cluster. Raise InvalidValue otherwise."""
+def check_cluster_id(value: object, name: str = "clusterIdentifier") -> str:
+    """Return `value` if it can be the id of a cluster. Raise InvalidValue, which calls it `name`, otherwise."""
     if not isinstance(value, str) or not _CLUSTER_ID.fullmatch(value):
-        raise InvalidValue(f"clusterIdentifier is {value!r}: expected the id of a cluster, such as shop-cluster")
+        raise InvalidValue(f"{name} is {value!r}: expected the id of a cluster, in lower case, such as shop-cluster")
     return value
 
 
-def check_class(value: object) -> str:
-    """Return `value` if it can be an instance class. Raise InvalidValue otherwise."""
+def check_class(value: object, name: str = "targetClass") -> str:
+    """Return `value` if it can be an instance class. Raise InvalidValue, which calls it `name`, otherwise."""
     if not isinstance(value, str) or not _CLASS.fullmatch(value):
-        raise InvalidValue(f"targetClass is {value!r}: expected an instance class, such as db.t4g.medium")
+        raise InvalidValue(f"{name} is {value!r}: expected an instance class, such as db.t4g.medium")
     return value
 
 

@@ -1,7 +1,7 @@
 """The CloudFormation template of everything that a run needs. Pure.
 
 All names begin with a prefix, so ARNs are built from names: schedule-scaling knows the state machine, which knows the
-functions, without a circle of references. The state machine invokes published versions, and old ones stay, so that an
+functions, without circular references. The state machine invokes published versions, and old ones stay, so that an
 execution in progress keeps the code that it started with.
 """
 
@@ -15,13 +15,14 @@ from typing import Any
 
 from holdfast._errors import InvalidValue
 from holdfast.aurora.cluster import AUTOSCALING_PATTERN
-from holdfast.aurora.machine import SERVICES, TIMEOUTS, Function, Resources, build_machine
+from holdfast.aurora.machine import SERVICE_CALLS, TIMEOUTS, Function, Resources, build_machine
 from holdfast.aurora.names import (
     ALIAS,
     Names,
     Template,
     build_arn,
     build_resource,
+    check_prefix,
     get_attribute,
     get_logical_id,
     refer,
@@ -45,9 +46,8 @@ LOG_RETENTION = 90
 """Days."""
 DEAD_LETTER_RETENTION = 1_209_600
 """Seconds, the most that SQS offers: two weeks."""
-NEVER = "cron(0 0 1 1 ? 2199)"
+PLACEHOLDER_SCHEDULE = "cron(0 0 1 1 ? 2199)"
 """The schedule of the rule until update-schedule sets another one."""
-_PREFIX = re.compile(r"[a-z]([a-z0-9-]{0,28}[a-z0-9])?")
 _DATABASE = re.compile(r"[a-z][a-z0-9-]{0,62}\*?")
 _SUBNET, _SECURITY_GROUP = re.compile(r"subnet-[0-9a-f]{8,17}"), re.compile(r"sg-[0-9a-f]{8,17}")
 _EMAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
@@ -94,17 +94,15 @@ class TemplateOptions:
     """A regular expression for the ids of autoscaling readers that Application Auto Scaling has not created."""
 
     def __post_init__(self) -> None:
-        _require("prefix", [self.prefix], _PREFIX, "up to 30 lower-case letters, digits and hyphens")
+        check_prefix(self.prefix)
         _require("database", self.databases, _DATABASE, "the id of a cluster or instance, perhaps with * at its end")
         _require("subnet", self.subnets, _SUBNET, "an id such as subnet-0123abcd")
         _require("security group", self.security_groups, _SECURITY_GROUP, "an id such as sg-0123abcd")
         _require("email", [] if self.email is None else [self.email], _EMAIL, "an address such as ops@example.com")
         if self.network is Network.EXISTING and not (self.subnets and self.security_groups):
-            raise InvalidValue("an existing network needs at least one subnet and one security group")
+            raise InvalidValue("network is existing: give at least one subnet and one security group")
         if self.network is not Network.EXISTING and (self.subnets or self.security_groups):
-            raise InvalidValue(
-                f"subnets and security groups are for an existing network, and this one is {self.network}"
-            )
+            raise InvalidValue(f"subnets and security groups need an existing network, and network is {self.network}")
         try:
             re.compile(self.autoscaling_pattern)
         except re.error as error:
@@ -161,7 +159,7 @@ class _Builder:
         databases = self._options.databases or (f"{self._options.prefix}-*",)
         self._resources |= {
             "LambdaScalingRole": build_scaling_role(self._names, databases, has_network=self._network is not None),
-            "LambdaNotificationRole": build_notification_role(self._names),
+            "LambdaNotificationRole": build_notification_role(self._names, databases),
             "ExecutionRole": build_execution_role(self._names),
         }
         if self._options.scheduler is Scheduler.SCHEDULER:
@@ -236,7 +234,7 @@ class _Builder:
         )
         functions = {function: get_logical_id(function) for function in MACHINE_FUNCTIONS}
         # `LambdaInvoke` for `lambda:invoke`
-        services = {each: "".join(part[0].upper() + part[1:] for part in each.split(":")) for each in SERVICES}
+        services = {each: "".join(part[0].upper() + part[1:] for part in each.split(":")) for each in SERVICE_CALLS}
         placeholders = Resources(
             functions={function: f"${{{name}}}" for function, name in functions.items()},
             lock_table="${LockTable}",
@@ -296,7 +294,7 @@ class _Builder:
             Function.SCHEDULE_SCALING,
             MAX_EVENT_AGE,
             State="DISABLED",
-            ScheduleExpression=NEVER,
+            ScheduleExpression=PLACEHOLDER_SCHEDULE,
         )
         self._add_rule(
             "EndedRule",

@@ -73,7 +73,12 @@ class PictureOptions:
         """Raise an error before a long run if the picture could not be written after it."""
         if self.svg is None and self.force:
             raise InvalidValue("--force is for the file of --svg")
-        if self.svg is not None and self.svg.exists() and not self.force:
+        if self.svg is None:
+            return
+        if self.svg.is_dir() or not self.svg.parent.is_dir():
+            problem = "is a folder" if self.svg.is_dir() else f"cannot be written: there is no folder {self.svg.parent}"
+            raise InvalidValue(f"{self.svg} {problem}; name another file")
+        if self.svg.exists() and not self.force:
             raise Conflict(f"{self.svg} exists already: remove it, or overwrite it with --force")
 
     def draw(self, picture: Callable[[], str]) -> None:
@@ -181,6 +186,8 @@ def create_file(
     path: Path, *, force: bool = False, alternative: str = "overwrite it with --force"
 ) -> Iterator[BinaryIO]:
     """Create a file and open it for writing. Raise Conflict if it exists, unless `force` is set."""
+    if path.is_dir():
+        raise InvalidValue(f"{path} is a folder; name another file")
     try:
         with path.open("wb" if force else "xb") as file:
             yield file

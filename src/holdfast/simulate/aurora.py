@@ -1,7 +1,7 @@
-"""A simulated change of a cluster's class: the real state machine and functions, while things go wrong.
+"""Simulate a run: the state machine and functions that are deployed, on a simulated cluster, with faults.
 
-`simulate` runs a description in virtual time. `find_violations` checks the rules that hold in every run, whatever goes
-wrong.
+`simulate` runs a scenario in virtual time. `find_violations` checks the safety rules, which every run must keep,
+whatever goes wrong.
 """
 
 import dataclasses
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._errors import HoldfastError, InvalidValue
 from holdfast.aurora.machine import Function, Resources, build_machine
-from holdfast.simulate.aws.lifecycle import AcceptedCall, Outcome, Published, RdsTimes, Snapshot, StateVisit
+from holdfast.simulate.aws.lifecycle import AcceptedCall, Outcome, PublishedMessage, RdsTimes, Snapshot, StateVisit
 from holdfast.simulate.virtual import seeded_random
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ OLD_CLASS, TARGET_CLASS, FALLBACK_CLASS = "db.r6g.large", "db.t4g.medium", "db.t
 LOCK_TABLE = "locks"
 ROLE = "arn:aws:iam::123456789012:role/simulated"
 ALWAYS = 1_000
-"""How often a fault occurs that does not end."""
+"""Number of times for a fault that never stops."""
 
 
 class FaultKind(StrEnum):
@@ -57,55 +57,62 @@ class FaultKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """One thing that goes wrong: `at` seconds after the start, or the next `times` times that it can."""
+    """One thing that goes wrong, beginning `at` seconds after the start of the run."""
 
     kind: FaultKind
     at: float = 0.0
     times: int = 1
+    """How many calls it affects. For THROTTLE: how many minutes it lasts. For SCALE_IN: the number of the reader."""
 
 
 @dataclass(frozen=True, slots=True)
-class Trouble:
-    """Faults under a name, for people."""
+class NamedFault:
+    """A fault of `holdfast aurora simulate --fault`."""
 
     summary: str
-    faults: tuple[Fault, ...]
+    fault: Fault
     fallback_classes: tuple[str, ...] = ()
 
 
-def _trouble(summary: str, kind: FaultKind, at: float = 0.0, times: int = 1, *fallback_classes: str) -> Trouble:
-    return Trouble(summary, (Fault(kind=kind, at=at, times=times),), fallback_classes)
+def _name_fault(summary: str, kind: FaultKind, at: float = 0.0, times: int = 1, *fallback_classes: str) -> NamedFault:
+    return NamedFault(summary, Fault(kind=kind, at=at, times=times), fallback_classes)
 
 
-TROUBLES: Mapping[str, Trouble] = {
-    "deleting-instance": _trouble(
+NAMED_FAULTS: Mapping[str, NamedFault] = {
+    "deleting-instance": _name_fault(
         "the dedicated reader is deleted and replaced", FaultKind.REPLACE_DEDICATED_READER, 300
     ),
-    "failover-refused": _trouble("RDS refuses the failover once", FaultKind.REFUSE_FAILOVER),
-    "failover-never": _trouble("RDS accepts failovers, and nothing happens", FaultKind.IGNORE_FAILOVER, 0, ALWAYS),
-    "failover-reverted": _trouble("Aurora promotes the old writer again, once", FaultKind.REVERT_FAILOVER),
-    "scaled-in": _trouble("Auto Scaling deletes a reader", FaultKind.SCALE_IN, 2700),
-    "scaled-out": _trouble("Auto Scaling adds a reader before the failover", FaultKind.SCALE_OUT, 600),
-    "cluster-starting": _trouble("the cluster is starting", FaultKind.STARTING),
-    "cluster-stopped": _trouble("the cluster is stopped", FaultKind.STOPPED),
-    "throttling": _trouble("RDS refuses all calls of ten minutes", FaultKind.THROTTLE, 1000, 10),
-    "insufficient-capacity": _trouble("AWS lacks the target class", FaultKind.NO_CAPACITY, 0, ALWAYS),
-    "fallback-class": _trouble(
+    "failover-refused": _name_fault("RDS refuses the failover once", FaultKind.REFUSE_FAILOVER),
+    "failover-never": _name_fault("RDS accepts failovers, and nothing happens", FaultKind.IGNORE_FAILOVER, 0, ALWAYS),
+    "failover-reverted": _name_fault("Aurora promotes the old writer again, once", FaultKind.REVERT_FAILOVER),
+    "scaled-in": _name_fault("Auto Scaling deletes a reader", FaultKind.SCALE_IN, 2700),
+    "scaled-out": _name_fault("Auto Scaling adds a reader before the failover", FaultKind.SCALE_OUT, 600),
+    "cluster-starting": _name_fault("the cluster is starting", FaultKind.STARTING),
+    "cluster-stopped": _name_fault("the cluster is stopped", FaultKind.STOPPED),
+    "throttling": _name_fault("RDS refuses all calls for ten minutes", FaultKind.THROTTLE, 1000, 10),
+    "insufficient-capacity": _name_fault("AWS lacks the target class", FaultKind.NO_CAPACITY, 0, ALWAYS),
+    "fallback-class": _name_fault(
         "AWS lacks the target class, but has another one", FaultKind.NO_CAPACITY, 0, ALWAYS, FALLBACK_CLASS
     ),
-    "class-never-applied": _trouble("changes end without effect", FaultKind.CLASS_NOT_APPLIED, 0, ALWAYS),
-    "roles-swapped": _trouble("the writer fails, and Aurora promotes a reader", FaultKind.CRASH_WRITER, 1500),
-    "failing-notification": _trouble("two notifications cannot be sent", FaultKind.FAIL_NOTIFICATION, 0, 2),
-    "aborted": _trouble("an operator stops the run", FaultKind.ABORT, 2000),
-    "timed-out": _trouble("the run exceeds its time limit", FaultKind.TIME_OUT, 2000),
-    "duplicate": _trouble("a second run starts meanwhile", FaultKind.DUPLICATE, 900),
+    "class-never-applied": _name_fault("changes end without effect", FaultKind.CLASS_NOT_APPLIED, 0, ALWAYS),
+    "roles-swapped": _name_fault("the writer fails, and Aurora promotes a reader", FaultKind.CRASH_WRITER, 1500),
+    "failing-notification": _name_fault("two notifications cannot be sent", FaultKind.FAIL_NOTIFICATION, 0, 2),
+    "aborted": _name_fault("an operator stops the run", FaultKind.ABORT, 2000),
+    "timed-out": _name_fault("the run exceeds its time limit", FaultKind.TIME_OUT, 2000),
+    "duplicate": _name_fault("a second run starts meanwhile", FaultKind.DUPLICATE, 900),
 }
-"""The troubles of `holdfast aurora simulate`."""
+"""The faults of `holdfast aurora simulate`."""
+CONTRADICTIONS = (
+    ("cluster-starting", "cluster-stopped"),
+    ("insufficient-capacity", "fallback-class"),
+    ("aborted", "timed-out"),
+)
+"""Faults that cannot be combined, because one of them would have no effect."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterRun:
-    """A cluster of one writer, one dedicated reader and autoscaling readers, and what goes wrong during the run."""
+class Scenario:
+    """A cluster of one writer, one dedicated reader and autoscaling readers, and the faults of a run on it."""
 
     readers: int = 1
     tiers: tuple[int, int] = (0, 1)
@@ -132,23 +139,31 @@ class ClusterRun:
         return [*zip((WRITER, DEDICATED), self.tiers, strict=True), *readers]
 
 
-def build_run(troubles: tuple[str, ...], readers: int, seed: int | None = None) -> ClusterRun:
-    """Return a run with named troubles. With a seed, changes take other times."""
-    chosen = [TROUBLES[name] for name in troubles]
-    return ClusterRun(
+def build_scenario(faults: tuple[str, ...], readers: int, seed: int | None = None) -> Scenario:
+    """Return a scenario with named faults. With a seed, changes take random times.
+
+    Raise InvalidValue for faults that contradict each other, or that need a reader if there is none.
+    """
+    for pair in CONTRADICTIONS:
+        if {*pair} <= {*faults}:
+            raise InvalidValue(f"faults {pair[0]} and {pair[1]} contradict each other: choose one of them")
+    if "scaled-in" in faults and readers == 0:
+        raise InvalidValue("fault scaled-in deletes an autoscaling reader, and there are 0 readers: add one")
+    chosen = [NAMED_FAULTS[name] for name in faults]
+    return Scenario(
         readers=readers,
-        faults=tuple(fault for trouble in chosen for fault in trouble.faults),
-        fallback_classes=tuple(dict.fromkeys(each for trouble in chosen for each in trouble.fallback_classes)),
+        faults=tuple(each.fault for each in chosen),
+        fallback_classes=tuple(dict.fromkeys(name for each in chosen for name in each.fallback_classes)),
         times=RdsTimes() if seed is None else draw_times(seed),
     )
 
 
 def draw_times(seed: int) -> RdsTimes:
-    """Return random times, within what was seen at AWS."""
+    """Return random times, within the ranges that docs/how-to/aurora-simulate.md lists."""
     draw = seeded_random("times", seed).uniform
     return RdsTimes(
         modification=draw(180, 1800),
-        lag=draw(0, 60),
+        delay_before_modifying=draw(0, 60),
         failover=draw(10, 120),
         reboot=draw(0, 60),
         creation=draw(200, 900),
@@ -157,7 +172,7 @@ def draw_times(seed: int) -> RdsTimes:
     )
 
 
-def draw_run(seed: int) -> ClusterRun:
+def draw_scenario(seed: int) -> Scenario:
     """Return a random cluster with up to six random faults."""
     random = seeded_random("run", seed)
     faults = []
@@ -168,8 +183,8 @@ def draw_run(seed: int) -> ClusterRun:
         often = (1, 2) if kind is FaultKind.FAIL_NOTIFICATION else (1, 2, 3, 8, 20, ALWAYS)
         faults.append(Fault(kind=kind, at=at, times=random.choice(often)))
     readers = random.choice((0, 1, 1, 2, 2, 3, 4))
-    names = [name for name, _ in ClusterRun(readers=readers).list_instances()]
-    return ClusterRun(
+    names = [name for name, _ in Scenario(readers=readers).list_instances()]
+    return Scenario(
         readers=readers,
         tiers=random.choice(((0, 1), (1, 0), (1, 1))),
         changed=frozenset(name for name in names if random.random() < 0.15),
@@ -180,8 +195,8 @@ def draw_run(seed: int) -> ClusterRun:
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
-    """An instance between two changes."""
+class InstanceSpan:
+    """A time during which class, role and status of an instance stay the same."""
 
     begin: float
     end: float
@@ -192,32 +207,32 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedRun:
-    """What happened in a run. Times are seconds after its start."""
+    """The result of a simulation. Times are seconds after the start of the run."""
 
-    run: ClusterRun
+    scenario: Scenario
     status: str
     """The status of the execution: SUCCEEDED, FAILED, ABORTED or TIMED_OUT."""
     seconds: float
     """The duration of the execution."""
     path: tuple[StateVisit, ...]
-    notifications: tuple[Published, ...]
+    notifications: tuple[PublishedMessage, ...]
     snapshots: tuple[Snapshot, ...]
     calls: tuple[AcceptedCall, ...]
     """The changes that RDS accepted."""
     event_count: int
     """The length of the execution's history."""
     is_locked: bool
-    """Whether a lock is left."""
+    """Whether the lock was not released."""
 
-    def build_timelines(self) -> dict[str, list[Span]]:
+    def build_timelines(self) -> dict[str, list[InstanceSpan]]:
         """Return the spans of each instance, in their order."""
-        spans: dict[str, list[Span]] = {}
+        spans: dict[str, list[InstanceSpan]] = {}
         snapshots = [each for each in self.snapshots if each.at <= self.seconds]
         ends = [*(each.at for each in snapshots[1:]), self.seconds]
         for snapshot, end in zip(snapshots, ends, strict=True):
             for name, state in snapshot.instances.items():
                 role = "writer" if state.is_writer else "reader"
-                span = Span(snapshot.at, end, state.instance_class, role, state.status)
+                span = InstanceSpan(snapshot.at, end, state.instance_class, role, state.status)
                 found = spans.setdefault(name, [])
                 if found and found[-1].begin == found[-1].end:
                     found.pop()  # replaced in the same moment
@@ -231,12 +246,12 @@ class SimulatedRun:
         return [each for each in self.snapshots if each.at <= at][-1]
 
 
-def _describe(span: Span) -> tuple[str, str, str]:
+def _describe(span: InstanceSpan) -> tuple[str, str, str]:
     return span.instance_class, span.role, span.status
 
 
 def find_violations(result: SimulatedRun) -> list[str]:
-    """Return the broken rules, in words: an empty list in every run, whatever goes wrong."""
+    """Return the safety rules that were broken, in words: an empty list in every run, whatever goes wrong."""
     found = []
     for snapshot in result.snapshots:
         count = len(snapshot.writers)
@@ -246,23 +261,26 @@ def find_violations(result: SimulatedRun) -> list[str]:
     for call in result.calls:
         before = result.find_snapshot(call.at)
         if call.operation == "ModifyDBInstance":
-            found += _check_modification(call, before, {*changed, *_find_dedicated(result.run, before)})
+            found += _check_modification(call, before, {*changed, *_find_dedicated(result.scenario, before)})
             changed.add(call.instance_id)
-        elif before.instances[call.instance_id].instance_class not in result.run.classes:
+        elif before.instances[call.instance_id].instance_class not in result.scenario.classes:
             found.append(f"{call.at:.0f} s: {call.instance_id} was promoted with the old class")
     if result.is_locked:
-        found.append("the lock is left")
-    completed = [each for each in result.notifications if "scaling completed" in each.subject]
+        found.append("the lock was not released")
+    completed = [each for each in result.notifications if "class change completed" in each.subject]
     ended = [each for each in result.notifications if "skipped" not in each.subject]
-    if bool(completed) != (result.status == "SUCCEEDED") or not ended:
+    has_completed = result.status == "SUCCEEDED" or result.path[-1].name == "CompletionNotificationFailed"
+    if bool(completed) != has_completed or not ended:
         subjects = ", ".join(each.subject for each in result.notifications)
         found.append(f"the run has {result.status}, but its notifications are: {subjects or 'none'}")
-    return found + [problem for each in completed for problem in _check_completion(result, each.at)]
+    return found + [
+        problem for each in completed for problem in _check_completion(result, min(each.at, result.seconds))
+    ]
 
 
-def _find_dedicated(run: ClusterRun, snapshot: Snapshot) -> list[str]:
+def _find_dedicated(scenario: Scenario, snapshot: Snapshot) -> list[str]:
     """Return the reader of lowest tier that Auto Scaling did not create, if there is one."""
-    own = zip((*run.tiers, REPLACEMENT_TIER), (WRITER, DEDICATED, REPLACEMENT), strict=True)
+    own = zip((*scenario.tiers, REPLACEMENT_TIER), (WRITER, DEDICATED, REPLACEMENT), strict=True)
     states = snapshot.instances
     readers = [(tier, name) for tier, name in own if name in states and not states[name].is_writer]
     return [name for _, name in sorted(readers) if states[name].status != "deleting"][:1]
@@ -285,34 +303,34 @@ def _check_completion(result: SimulatedRun, at: float) -> list[str]:
         f"{at:.0f} s: completed, but {name} is {state.status} with {state.instance_class}"
         for name, state in result.find_snapshot(at).instances.items()
         if state.status not in {"creating", "deleting"}
-        and (state.status != "available" or state.instance_class not in result.run.classes)
+        and (state.status != "available" or state.instance_class not in result.scenario.classes)
     ]
 
 
 Handlers = Mapping[Function, Callable[[Mapping[str, Any]], Mapping[str, Any]]]
 
 
-def simulate(run: ClusterRun, replaced: Handlers | None = None) -> SimulatedRun:
+def simulate(scenario: Scenario, replaced: Handlers | None = None) -> SimulatedRun:
     """Run the state machine to its end. `replaced` replaces functions, to force a path."""
     from holdfast.simulate.aws.emulator import Emulator
     from holdfast.simulate.aws.rds import Rds
 
-    rds = Rds(run.times)
-    scene = _Scene(run, rds, replaced or {})
-    with Emulator(rds, scene.invoke) as aws, aws.open_session(5) as reads, aws.open_session(1) as changes:
-        scene.prepare(aws, reads, changes)
-        for fault in run.faults:
-            scene.add(fault)
-        scene.start()
+    rds = Rds(scenario.times)
+    deployment = _SimulatedDeployment(scenario, rds, replaced or {})
+    with Emulator(rds, deployment.invoke) as aws, aws.open_session(5) as reads, aws.open_session(1) as changes:
+        deployment.prepare(aws, reads, changes)
+        for fault in scenario.faults:
+            deployment.add(fault)
+        deployment.start()
         first = aws.list_executions()[0]
         ended = aws.describe(first)
         path, events = aws.get_path(first), aws.get_events(first)
         seconds = aws.clock.now
-        aws.cancel_planned()  # no other run while the status is told
-        scene.deliver_status(first)
+        aws.cancel_planned()  # no other run begins while the end of this one is notified
+        deployment.deliver_status(first)
         locks = reads.client("dynamodb").scan(TableName=LOCK_TABLE)["Count"]
     return SimulatedRun(
-        run=run,
+        scenario=scenario,
         status=ended["status"],
         seconds=seconds,
         path=path,
@@ -324,11 +342,11 @@ def simulate(run: ClusterRun, replaced: Handlers | None = None) -> SimulatedRun:
     )
 
 
-class _Scene:
+class _SimulatedDeployment:
     """The resources of a deployment, and the faults of a run."""
 
-    def __init__(self, run: ClusterRun, rds: "Rds", replaced: Handlers) -> None:
-        self._run = run
+    def __init__(self, scenario: Scenario, rds: "Rds", replaced: Handlers) -> None:
+        self._scenario = scenario
         self._rds = rds
         self._replaced = replaced
         self._throttled_functions = 0
@@ -340,8 +358,8 @@ class _Scene:
         self._rds.create_cluster(
             CLUSTER,
             [
-                (name, TARGET_CLASS if name in self._run.changed else OLD_CLASS, tier)
-                for name, tier in self._run.list_instances()
+                (name, TARGET_CLASS if name in self._scenario.changed else OLD_CLASS, tier)
+                for name, tier in self._scenario.list_instances()
             ],
         )
         key = "lockId"
@@ -360,7 +378,7 @@ class _Scene:
             "LOCK_TABLE": LOCK_TABLE,
             "STATE_MACHINE_ARN": machine["stateMachineArn"],
         }
-        self._functions = Functions(reads, changes, aws.clock, environment)
+        self._functions = Functions(reads, changes, changes, aws.clock, environment)
 
     def invoke(self, name: str, event: Mapping[str, Any]) -> Mapping[str, Any]:
         """Call a function, as Lambda does."""
@@ -379,12 +397,12 @@ class _Scene:
         event = {
             "clusterIdentifier": CLUSTER,
             "targetClass": TARGET_CLASS,
-            "fallbackClasses": list(self._run.fallback_classes),
+            "fallbackClasses": list(self._scenario.fallback_classes),
         }
         self._invoke_asynchronously(Function.SCHEDULE_SCALING, event)
 
     def deliver_status(self, execution: str) -> None:
-        """Send the event of a changed status, as EventBridge does for executions that did not succeed."""
+        """Deliver the event of an execution that did not succeed, as EventBridge does."""
         described = self._aws.describe(execution)
         if described["status"] != "SUCCEEDED":
             names = ("executionArn", "status", "input", "error", "cause")
@@ -398,7 +416,7 @@ class _Scene:
                 self._functions.find(function)(event, None)
             except HoldfastError:
                 if pause is None and function is Function.SCHEDULE_SCALING:
-                    raise  # there is no run; a status that cannot be told is lost
+                    raise  # there is no run; a notification that cannot be sent is lost
                 self._aws.wait(pause or 0)
             else:
                 return
@@ -406,15 +424,15 @@ class _Scene:
     def add(self, fault: Fault) -> None:
         """Plan a fault."""
         rds, times = self._rds, fault.times
-        of_execution: Mapping[FaultKind, Callable[[], object]] = {
+        execution_faults: Mapping[FaultKind, Callable[[], object]] = {
             FaultKind.ABORT: partial(self._stop, FaultKind.ABORT),
             FaultKind.TIME_OUT: partial(self._stop, FaultKind.TIME_OUT),
             FaultKind.DUPLICATE: self.start,
         }
-        if fault.kind in of_execution:
-            self._aws.plan(fault.at, of_execution[fault.kind])
+        if fault.kind in execution_faults:
+            self._aws.plan(fault.at, execution_faults[fault.kind])
             return
-        scaled_in = f"{PREFIX}-reader-as-{1 + times % max(1, self._run.readers)}"
+        scaled_in = f"{PREFIX}-reader-as-{1 + (times - 1) % max(1, self._scenario.readers)}"
         actions: Mapping[FaultKind, Callable[[], object]] = {
             FaultKind.REPLACE_DEDICATED_READER: partial(self._replace, DEDICATED),
             FaultKind.REPLACE_WRITER: partial(self._replace, WRITER),
@@ -424,12 +442,12 @@ class _Scene:
             FaultKind.STOPPED: rds.stop_cluster,
             FaultKind.STARTING: rds.start_cluster,
             FaultKind.REFUSE_FAILOVER: partial(rds.refuse, "FailoverDBCluster", "InvalidDBClusterStateFault", times),
-            FaultKind.IGNORE_FAILOVER: partial(rds.plan, "FailoverDBCluster", Outcome.IGNORED, times),
-            FaultKind.REVERT_FAILOVER: partial(rds.plan, "FailoverDBCluster", Outcome.REVERTED, times),
+            FaultKind.IGNORE_FAILOVER: partial(rds.set_outcomes, "FailoverDBCluster", Outcome.IGNORED, times),
+            FaultKind.REVERT_FAILOVER: partial(rds.set_outcomes, "FailoverDBCluster", Outcome.REVERTED, times),
             FaultKind.THROTTLE: partial(rds.throttle, 60.0 * times),
             FaultKind.THROTTLE_FUNCTIONS: partial(self._throttle_functions, times),
-            FaultKind.NO_CAPACITY: partial(rds.withhold_capacity, TARGET_CLASS, times),
-            FaultKind.CLASS_NOT_APPLIED: partial(rds.plan, "ModifyDBInstance", Outcome.IGNORED, times),
+            FaultKind.NO_CAPACITY: partial(rds.refuse_class, TARGET_CLASS, times),
+            FaultKind.CLASS_NOT_APPLIED: partial(rds.set_outcomes, "ModifyDBInstance", Outcome.IGNORED, times),
             FaultKind.FAIL_NOTIFICATION: partial(self._fail_notifications, times),
         }
         rds.schedule(fault.at, actions[fault.kind])
@@ -442,7 +460,7 @@ class _Scene:
 
     def _fail_notifications(self, times: int) -> None:
         # Not the sum of two faults: after three attempts the notification is a dead letter, which an alarm reports.
-        self._aws.failing_publications = max(times, self._aws.failing_publications)
+        self._aws.publications_to_fail = max(times, self._aws.publications_to_fail)
 
     def _throttle_functions(self, times: int) -> None:
         self._throttled_functions += times

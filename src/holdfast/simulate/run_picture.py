@@ -1,4 +1,4 @@
-"""An SVG picture of a simulated class change: each instance over time, and the path through the state machine. Pure."""
+"""An SVG picture of a simulated run: each instance over time, and the path through the state machine. Pure."""
 
 from collections import Counter
 from html import escape
@@ -10,10 +10,12 @@ from holdfast.aurora.rules import Step
 from holdfast.simulate.pictures import Panel, Scale, build_svg, text
 
 if TYPE_CHECKING:
-    from holdfast.simulate.aurora import SimulatedRun, Span
+    from holdfast.simulate.aurora import InstanceSpan, SimulatedRun
 
-_WIDTH, _LEFT, _TOP, _ROW = 1120.0, 170.0, 60.0, 36.0
-_BOX_WIDTH, _BOX_HEIGHT, _GAP = 168.0, 15.0, 7.0
+_WIDTH, _LEFT, _TOP, _ROW = 1180.0, 170.0, 60.0, 36.0
+_BOX_WIDTH, _BOX_HEIGHT, _GAP = 178.0, 15.0, 7.0
+_MAX_NAME = 24
+"""The length of the longest id that fits beside its bars."""
 _CHARACTER = 6.3
 """The width of a character, for labels that must fit."""
 _STYLE = """<style>
@@ -44,12 +46,15 @@ def draw_run(result: "SimulatedRun") -> str:
         x_scale=Scale(0, max(1.0, result.seconds)),
         y_scale=Scale(0, 1),
     )
-    legend = "thick outline: the writer; striped: not available; grey: the old class. Point at a bar to see its times"
+    legend = (
+        "thick outline: the writer; striped: not available; grey: the old class; blue: the new class. "
+        "Open the file in a browser, and point at a bar, to see its times"
+    )
     parts = [_STYLE, '<g class="hf-run">', text(16, 46, legend, "faint")]
     for row, (name, spans) in enumerate(timelines.items()):
         parts += _draw_instance(panel, _TOP + row * _ROW, name, spans, old_class)
     parts += _draw_steps(panel, _TOP + len(timelines) * _ROW, result)
-    ticks = [result.seconds * number / 4 for number in range(5)]
+    ticks = [result.seconds * number / 4 for number in range(5 if result.seconds else 1)]
     parts += panel.label_x_axis(ticks, lambda seconds: f"{seconds / 60:.0f} min")
     diagram, bottom = _draw_diagram(_TOP + height + 56, result)
     ends = "; ".join(each.subject for each in result.notifications)
@@ -61,14 +66,20 @@ def draw_run(result: "SimulatedRun") -> str:
     return build_svg(_WIDTH, bottom + 10, title, what, [*parts, *diagram, "</g>"])
 
 
-def _draw_instance(panel: Panel, top: float, name: str, spans: "list[Span]", old_class: str) -> list[str]:
-    parts = [text(_LEFT - 8, top + 20, name, "word", "end")]
+def _draw_instance(panel: Panel, top: float, name: str, spans: "list[InstanceSpan]", old_class: str) -> list[str]:
+    parts = [text(_LEFT - 8, top + 20, _shorten(name), "word", "end")]
     for span in spans:
         is_available = span.status == "available"
         kinds = [*(["writer"] if span.role == "writer" else []), *(["old"] if span.instance_class == old_class else [])]
         label = f"{span.instance_class} {span.role}" if is_available else span.status
         parts += _draw_bar(panel, top, (span.begin, span.end), " ".join(kinds if is_available else ["busy"]), label)
     return parts
+
+
+def _shorten(name: str) -> str:
+    """Return a name that fits. Ids of Auto Scaling differ after their prefix, other ids perhaps at their end."""
+    name = name.removeprefix("application-")
+    return name if len(name) <= _MAX_NAME else f"{name[:20]}..{name[-2:]}"
 
 
 def _draw_bar(panel: Panel, top: float, span: tuple[float, float], kind: str, label: str) -> list[str]:

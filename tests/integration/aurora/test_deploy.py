@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Conflict, EngineError, NotFound
 from holdfast.aurora.deploy import Change, Deployment, StackEvent
-from holdfast.aurora.operation import Operation
+from holdfast.aurora.stack import ScalingStack
 from holdfast.aurora.template import Network, Scheduler, TemplateOptions
 from holdfast.cli import main
 from holdfast.engines.aws import AwsOptions, AwsSession
@@ -117,7 +117,7 @@ def test_a_run_of_the_deployed_machine_changes_every_instance(root: AwsSession, 
     assert (target["Id"], target["Arn"]) == ("schedule-scaling", outputs["ScheduleScalingArn"])
     assert target["DeadLetterConfig"] == {"Arn": outputs["DeadLettersArn"]}
     started = invoke(root, outputs["ScheduleScalingArn"], {**event, "scheduledTime": "2025-11-18T10:15:00Z"})
-    assert started == {"executionName": "shop-cluster_20251118T1015Z", "isNew": True}
+    assert started == {"executionName": "shop-cluster_20251118T1015Z"}
     machines = root.client("stepfunctions")
     [execution] = machines.list_executions(stateMachineArn=outputs["StateMachineArn"])["executions"]
 
@@ -132,10 +132,10 @@ def test_a_run_of_the_deployed_machine_changes_every_instance(root: AwsSession, 
     writers = [each["DBInstanceIdentifier"] for each in cluster["DBClusterMembers"] if each["IsClusterWriter"]]
     assert writers == ["shop-reader-dedicated"]
     assert root.client("dynamodb").scan(TableName=outputs["LockTable"])["Items"] == []
-    operation = Operation(root, FakeClock(), "shop-scaling")
-    [run] = operation.find_runs(CLUSTER)
+    stack = ScalingStack(root, FakeClock(), "shop-scaling")
+    [run] = stack.find_runs(CLUSTER)
     assert (run.status, run.progress and run.progress.state) == ("SUCCEEDED", "ScalingSucceeded")
-    assert [(each.cluster, each.time) for each in operation.list_schedules()] == [(CLUSTER, "19:15")]
+    assert [(each.cluster, each.time) for each in stack.list_schedules()] == [(CLUSTER, "19:15")]
 
 
 @pytest.mark.usefixtures("outputs")
@@ -201,7 +201,7 @@ def test_an_aborted_run_is_notified_and_its_lock_released_and_no_stack_is_remove
         deployment.remove("busy", lambda event: None)
     root.client("stepfunctions").stop_execution(executionArn=execution)
     [message] = wait_for(lambda: sqs.receive_message(QueueUrl=queue).get("Messages"))
-    assert json.loads(message["Body"])["Subject"] == "Aurora busy-cluster: scaling was stopped"
+    assert json.loads(message["Body"])["Subject"] == "Aurora busy-cluster: class change was stopped by someone"
     assert root.client("dynamodb").scan(TableName="busy-scaling-lock")["Items"] == []
     waiting("second")
     deployment.remove("busy", lambda event: None, force=True)
@@ -216,7 +216,7 @@ def test_a_failed_creation_says_why_and_can_be_removed(enforcing_url: str, deplo
         elsewhere.client("s3").create_bucket(Bucket="elsewhere")
     change_set = deployment.prepare(options("lost"), "elsewhere")
     assert change_set.is_new
-    with pytest.raises(EngineError, match="ended as ROLLBACK_COMPLETE: "):
+    with pytest.raises(EngineError, match=r"failed \(ROLLBACK_COMPLETE\): "):
         deployment.execute(change_set, events.append)
     assert any(each.status == "CREATE_FAILED" for each in events)
     with pytest.raises(Conflict, match="holdfast aurora remove"):

@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from holdfast.aurora.cluster import Cluster, Instance
-from holdfast.aurora.preflight import Facts, Request
+from holdfast.aurora.preflight import ClusterFacts, PlannedRun
 
 OLD, NEW = "db.r6g.large", "db.t4g.medium"
 ZONES = ("ap-northeast-1a", "ap-northeast-1c", "ap-northeast-1d")
@@ -26,14 +26,18 @@ def change(cluster: Cluster, name: str, **fields: Any) -> Cluster:
     )
 
 
-def build_facts(cluster: Cluster | None = None, classes: tuple[str, ...] = (NEW,), **fields: Any) -> Facts:
+def build_facts(cluster: Cluster | None = None, classes: tuple[str, ...] = (NEW,), **fields: Any) -> ClusterFacts:
     """Return facts with which every check is ok."""
-    request = Request(cluster_id="shop-cluster", classes=classes, starts_at=MONDAY, **fields.pop("request", {}))
+    run = PlannedRun(cluster_id="shop-cluster", classes=classes, starts_at=MONDAY, **fields.pop("run", {}))
     row = {"StorageType": "aurora", "AvailabilityZones": [{"Name": zone} for zone in ZONES]}
     known: dict[str, Any] = {
-        "described": {"DBClusterIdentifier": "shop-cluster", "DBClusterArn": "arn:shop", "EngineVersion": "15.4"},
+        "cluster_description": {
+            "DBClusterIdentifier": "shop-cluster",
+            "DBClusterArn": "arn:shop",
+            "EngineVersion": "15.4",
+        },
         "instances": [],
-        "options": {each: [row] for each in classes},
+        "orderable_options": {each: [row] for each in classes},
         "connections": {"shop-writer": 20.0},
     }
-    return Facts(request=request, cluster=cluster or build_cluster(), **known | fields)
+    return ClusterFacts(run=run, cluster=cluster or build_cluster(), **known | fields)

@@ -2,7 +2,14 @@
 
 from typing import Any
 
-from holdfast.aurora.cluster import AUTOSCALING_TAG, Availability, Instance, is_one_snapshot, parse_cluster
+from holdfast.aurora.cluster import (
+    AUTOSCALING_TAG,
+    Availability,
+    Cluster,
+    Instance,
+    describes_same_instances,
+    parse_cluster,
+)
 from tests.table import every_row
 
 
@@ -96,6 +103,13 @@ def test_a_class_that_is_pending_is_not_there_yet() -> None:
 
 def test_two_reads_are_one_snapshot_if_they_list_the_same_instances() -> None:
     cluster = describe(("a", True, 0), ("b", False, 1))
-    assert is_one_snapshot(cluster, [instance("b"), instance("a")])
-    assert not is_one_snapshot(cluster, [instance("a")])
-    assert not is_one_snapshot({}, [instance("a")])
+    assert describes_same_instances(cluster, [instance("b"), instance("a")])
+    assert not describes_same_instances(cluster, [instance("a")])
+    assert not describes_same_instances({}, [instance("a")])
+
+
+def test_other_readers_are_in_the_order_of_their_numbers() -> None:
+    names = [f"shop-reader-as-{number}" for number in (10, 2, 1)]
+    readers = [Instance(id=name, instance_class="x", status="available", is_autoscaling=True) for name in names]
+    cluster = Cluster(id="shop", status="available", engine="aurora-postgresql", instances=tuple(readers))
+    assert [each.id for each in cluster.other_readers] == names[::-1]

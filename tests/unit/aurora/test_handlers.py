@@ -10,6 +10,7 @@ from botocore.exceptions import ClientError, ReadTimeoutError
 
 from holdfast import EngineError, InvalidValue, NotFound
 from holdfast.aurora.handlers import (
+    BRIEF_READS,
     CHANGES,
     READS,
     FailoverNotReady,
@@ -28,7 +29,7 @@ OLD, NEW, OTHER = "db.r6g.large", "db.t4g.medium", "db.t4g.large"
 CLUSTER, RULE, EXECUTION = "shop-cluster", "shop-schedule-scaling", "arn:execution"
 RUN = {"clusterIdentifier": CLUSTER, "targetClass": NEW}
 DONE = {"StartAt": "Done", "States": {"Done": {"Type": "Succeed"}}}
-NEVER = "cron(0 0 1 1 ? 2199)"
+PLACEHOLDER_SCHEDULE = "cron(0 0 1 1 ? 2199)"
 
 
 class Account:
@@ -38,7 +39,7 @@ class Account:
         self.aws, self.rds, self.session = aws, rds, session
         self.events = session.client("events")
         rds.create_cluster(CLUSTER, [("w", OLD, 0), ("d", OLD, 1), ("a", OLD, 15)])
-        self.events.put_rule(Name=RULE, ScheduleExpression=NEVER, State="DISABLED")
+        self.events.put_rule(Name=RULE, ScheduleExpression=PLACEHOLDER_SCHEDULE, State="DISABLED")
         key = "lockId"
         session.client("dynamodb").create_table(
             TableName="locks",
@@ -56,7 +57,7 @@ class Account:
             "LOCK_TABLE": "locks",
             "TOPIC_ARN": session.client("sns").create_topic(Name="scaling")["TopicArn"],
         }
-        self.functions = Functions(session, session, aws.clock, self.environment)
+        self.functions = Functions(session, session, session, aws.clock, self.environment)
 
     def modify(self, name: str, *classes: str) -> dict[str, Any]:
         event = {"clusterIdentifier": CLUSTER, "instanceId": name, "classes": classes or (NEW,)}
@@ -101,7 +102,7 @@ def test_a_target_that_is_not_accepted_leaves_the_rule_as_it_was(account: Accoun
     account.events.meta.events.register("after-call.eventbridge.PutTargets", refuse)
     with pytest.raises(EngineError, match=r"did not accept the target.*ConcurrentModification"):
         account.functions.update_schedule({**RUN, "scheduleTime": "19:15"})
-    assert account.describe_rule() == (NEVER, "DISABLED")
+    assert account.describe_rule() == (PLACEHOLDER_SCHEDULE, "DISABLED")
 
 
 def test_only_a_one_off_is_disabled_and_only_if_it_is_the_one_that_fired(account: Account) -> None:
@@ -145,10 +146,10 @@ def test_an_answer_of_rds_is_a_reason_to_try_again_another_class_or_the_end(acco
     account.rds.refuse("ModifyDBInstance", "StorageTypeNotSupported", 1)
     with pytest.raises(ClientError, match="StorageTypeNotSupported"):
         account.modify("d")
-    account.rds.withhold_capacity(NEW, 2)
-    with pytest.raises(InsufficientCapacity, match=r"no capacity for db\.t4g\.medium: d keeps its class"):
+    account.rds.refuse_class(NEW, 2)
+    with pytest.raises(InsufficientCapacity, match=r"no capacity for db\.t4g\.medium, so d keeps its class"):
         account.modify("d")
-    assert account.modify("d", NEW, OTHER) == {"isSatisfied": False, "reason": "d is being changed to db.t4g.large"}
+    assert account.modify("d", NEW, OTHER) == {"alreadyDone": False, "reason": "d is being changed to db.t4g.large"}
     assert account.calls == [("d", OTHER)]
 
 
@@ -159,7 +160,7 @@ def test_a_change_whose_reply_is_lost_is_not_sent_again(account: Account) -> Non
 
     account.session.client("rds").meta.events.register("before-send.rds.ModifyDBInstance", lose)
     assert "may or may not have been done" in account.modify("d")["reason"]
-    assert account.modify("d")["reason"] == "d is available, or being changed"
+    assert account.modify("d")["reason"] == "d is already being changed"
     assert account.calls == [("d", NEW)]
 
 
@@ -196,9 +197,31 @@ def test_an_execution_that_ended_by_itself_is_told_and_its_lock_released_whateve
         account.tell(input=given, status="FAILED", error="States.Runtime")
     account.tell(input="{}", status="FAILED", error="ScalingError")  # it has sent its notification
     subjects = [each.subject for each in account.aws.published]
-    assert subjects[:2] == ["Aurora shop-cluster: scaling was stopped"] * 2
-    assert subjects[2:] == [*["Aurora unknown cluster: scaling failed"] * 4, "Aurora 7: scaling failed"]
+    assert subjects[:2] == ["Aurora shop-cluster: class change was stopped by someone"] * 2
+    assert subjects[2:] == [*["Aurora unknown cluster: class change failed"] * 4, "Aurora 7: class change failed"]
     assert "Reason: by Ann" in account.aws.published[1].text
+
+
+def test_a_run_that_ended_well_without_its_notification_is_told_as_it_ended(account: Account) -> None:
+    account.tell(
+        status="FAILED", error="CompletedNotificationError", cause="it could not be sent", input=json.dumps(RUN)
+    )
+    account.tell(status="FAILED", error="SkippedNotificationError", cause="it could not be sent", input=json.dumps(RUN))
+    completed, skipped = account.aws.published
+    assert completed.subject == "Aurora shop-cluster: class change completed"
+    assert "Note: it could not be sent\nInstances:\n  w: db.r6g.large, available, writer\n" in completed.text
+    assert "un it again" not in completed.text
+    assert skipped.subject == "Aurora shop-cluster: class change skipped"
+
+
+def test_every_notification_lists_the_instances_and_is_sent_if_they_cannot_be_read(account: Account) -> None:
+    failed = {"kind": "DedicatedReaderStatusError", "run": RUN, "execution": EXECUTION}
+    account.functions.send_notification(failed)
+    account.rds.throttle(60)
+    account.functions.send_notification(failed)
+    listed, unlisted = (each.text for each in account.aws.published)
+    assert "Instances:\n  w: db.r6g.large, available, writer\n  d: db.r6g.large, available, reader\n  a: " in listed
+    assert "Instances:" not in unlisted
 
 
 def test_no_lock_is_looked_for_without_a_cluster(account: Account) -> None:
@@ -213,6 +236,9 @@ def test_a_service_that_does_not_answer_is_noticed_before_the_function_times_out
     pauses = sum(2**number for number in range(READS.max_attempts - 1))
     slowest = READS.max_attempts * (READS.connect_timeout + READS.read_timeout) + pauses
     assert slowest < min(TIMEOUTS.values())
+    # Two reads of RDS must leave time for one call of SNS.
+    brief = 2 * (BRIEF_READS.connect_timeout + BRIEF_READS.read_timeout)
+    assert brief + READS.connect_timeout + READS.read_timeout < TIMEOUTS[Function.SEND_NOTIFICATION]
     change = CHANGES.connect_timeout + CHANGES.read_timeout
     assert CHANGES.max_attempts == 1
     assert slowest + change < min(TIMEOUTS[Function.MODIFY_INSTANCE], TIMEOUTS[Function.FAILOVER_CLUSTER])

@@ -4,7 +4,15 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-from holdfast.aurora.machine import NOTIFICATION_ERROR, RESULTS, TIMEOUTS, Function, Resources, build_machine
+from holdfast.aurora.machine import (
+    NOTIFICATION_ERROR,
+    NOTIFICATION_ERRORS,
+    RESULT_FIELDS,
+    TIMEOUTS,
+    Function,
+    Resources,
+    build_machine,
+)
 from tests.table import every_row
 
 FAMILIES = ("DedicatedReader", "Failover", "OldWriter", "AutoScalingReader")
@@ -74,12 +82,15 @@ def test_waits_retries_and_limits_are_those_of_the_diagram() -> None:
         choice["Variable"]: choice["NumericLessThan"]
         for state in STATES.values()
         for choice in state.get("Choices", ())
+        for choice in (choice, *choice.get("And", ()))
         if "NumericLessThan" in choice
     }
     counters = {"dedicatedReader": 5, "failover": 5, "oldWriter": 5, "autoScalingReader": 5, "clusterStart": 5}
-    assert limits == {f"$.counters.{name}.retries": limit for name, limit in {**counters, "overall": 3}.items()}
+    assert limits == {
+        f"$.counters.{name}.retries": limit for name, limit in {**counters, "overall": 3, "replacements": 2}.items()
+    }
     assert (MAP["MaxConcurrency"], INNER["ProcessorConfig"]) == (1, {"Mode": "INLINE"})
-    # So that the progress inside the Map shows the pass.
+    # So that the progress inside the Map shows the round.
     assert MAP["ItemSelector"]["counters"]["overall.$"] == "$.counters.overall"
 
 
@@ -123,11 +134,12 @@ def test_a_notification_that_cannot_be_sent_fails_the_execution_so_that_the_rule
 
     sends = [name for name, state in STATES.items() if state.get("Parameters", {}).get("FunctionName") == SEND]
     assert len(sends) == 10
-    every_row(sends, lambda name: _require(find_end(STATES[name]["Catch"][0]["Next"]) == NOTIFICATION_ERROR))
 
+    def check(name: str) -> None:
+        kind = STATES[name]["Parameters"]["Payload"]["kind"]
+        assert find_end(STATES[name]["Catch"][0]["Next"]) == NOTIFICATION_ERRORS.get(kind, NOTIFICATION_ERROR)
 
-def _require(condition: bool) -> None:
-    assert condition
+    every_row(sends, check)
 
 
 def test_every_task_has_a_timeout_above_that_of_its_function_a_retry_and_a_catch() -> None:
@@ -144,7 +156,9 @@ def test_every_task_has_a_timeout_above_that_of_its_function_a_retry_and_a_catch
         is_caught_by_map = name in INNER["States"] and name != "AutoScalingReaderStatusError"
         assert ("Catch" in state) is not is_caught_by_map
         if function:
-            assert state["ResultSelector"] == {f"{key}.$": f"$.Payload.{key}" for key in RESULTS[Function(function)]}
+            assert state["ResultSelector"] == {
+                f"{key}.$": f"$.Payload.{key}" for key in RESULT_FIELDS[Function(function)]
+            }
 
     every_row(tasks, check)
     assert "ResultPath" not in str(MAP["ItemProcessor"]["States"]["AutoScalingReaderComplete"])

@@ -20,7 +20,7 @@ def entered(number: int, name: str, data: dict[str, Any] | None) -> dict[str, An
     return {"id": number, "timestamp": datetime.fromtimestamp(AT, UTC), "stateEnteredEventDetails": details}
 
 
-def test_the_latest_state_is_shown_with_its_instance_retries_pass_and_end_of_waiting() -> None:
+def test_the_latest_state_is_shown_with_its_instance_retries_round_and_end_of_waiting() -> None:
     events = [
         entered(9, "WaitForDedicatedReaderRetry", RUN),
         {"id": 10, "type": "Other"},
@@ -28,7 +28,7 @@ def test_the_latest_state_is_shown_with_its_instance_retries_pass_and_end_of_wai
     ]
     progress = read_progress(events)
     assert progress is not None
-    assert progress.text == "wait for dedicated reader retry (reader), retry 2 of 5, pass 2 of 4"
+    assert progress.text == "wait for dedicated reader retry (reader), retry 2 of 5, round 2 of 4"
     assert (progress.waits_until, progress.reason) == (AT + 600, "reader is modifying")
 
 
@@ -39,12 +39,12 @@ def test_each_step_names_its_instance() -> None:
     assert [each and each.waits_until for each in found] == [None, None, None, AT + 120]
 
 
-def test_inside_the_map_the_pass_and_the_retries_are_shown_too() -> None:
+def test_inside_the_map_the_round_and_the_retries_are_shown_too() -> None:
     """However many readers there are: the latest events of a long Map do not include the state before it."""
     item = {"instanceId": "as-1", "counters": {"overall": {"retries": 1}, "autoScalingReader": {"retries": 1}}}
     progress = read_progress([entered(6, "WaitForAutoScalingReader", item)])
     assert progress is not None
-    assert progress.text == "wait for auto scaling reader (as-1), retry 1 of 5, pass 2 of 4"
+    assert progress.text == "wait for auto scaling reader (as-1), retry 1 of 5, round 2 of 4"
     assert progress.waits_until == AT + 60
 
 

@@ -34,7 +34,7 @@ def cluster(*instances: Instance, status: str = "available", engine: str = "auro
 
 def test_a_check_wants_an_available_instance_of_the_class_in_the_role() -> None:
     rows = [
-        (D, Role.ANY, CheckOutcome.RETRY, "d is available with db.r6g.large: expected available with"),
+        (D, Role.ANY, CheckOutcome.RETRY, "d is available with db.r6g.large, and not yet available with"),
         (replace(D, instance_class=NEW), Role.ANY, CheckOutcome.READY, "d is available with db.t4g.medium"),
         (replace(D, instance_class=OTHER), Role.ANY, CheckOutcome.READY, "db.t4g.large"),
         (replace(D, instance_class=NEW), Role.WRITER, CheckOutcome.RETRY, "d is not the writer"),
@@ -59,22 +59,22 @@ def test_an_instance_is_modified_only_while_all_others_that_matter_are_available
     changed = replace(A, instance_class=NEW)
     rows = [
         (cluster(), "d", Decision.ACT, "d has db.r6g.large"),
-        (cluster(W, replace(D, instance_class=NEW), A), "d", Decision.SATISFIED, "d has db.t4g.medium"),
+        (cluster(W, replace(D, instance_class=NEW), A), "d", Decision.ALREADY_DONE, "d has db.t4g.medium"),
         (cluster(W, A), "d", Decision.BLOCKED, "d does not exist any more"),
         (cluster(), "", Decision.BLOCKED, "the instance does not exist"),
         (cluster(), "w", Decision.BLOCKED, "w is the writer, which is never modified"),
-        (cluster(W, replace(D, pending=frozenset({"Port"}))), "d", Decision.REFUSED, "pending changes (Port)"),
+        (cluster(W, replace(D, pending=frozenset({"Port"}))), "d", Decision.MUST_STOP, "pending changes (Port)"),
         (cluster(W, replace(D, status="rebooting")), "d", Decision.BLOCKED, "d is rebooting"),
         (cluster(W, replace(D, pending=frozenset({"DBInstanceClass"}))), "d", Decision.BLOCKED, "being changed"),
         (cluster(W, D, A, status="failing-over"), "d", Decision.BLOCKED, "cluster shop is failing-over"),
-        (cluster(replace(W, is_writer=False), D, A), "d", Decision.BLOCKED, "not while cluster shop"),
-        (cluster(replace(W, status="rebooting"), D), "d", Decision.BLOCKED, "not while w is rebooting"),
-        (cluster(W, replace(D, status="creating"), A), "a", Decision.BLOCKED, "not while d is creating"),
-        (cluster(W, D, replace(changed, status="rebooting"), B), "b", Decision.BLOCKED, "not while a"),
-        (cluster(W, D, replace(A, status="modifying"), B), "b", Decision.BLOCKED, "not while a is modifying"),
+        (cluster(replace(W, is_writer=False), D, A), "d", Decision.BLOCKED, "d waits, because cluster shop is"),
+        (cluster(replace(W, status="rebooting"), D), "d", Decision.BLOCKED, "d waits, because w is rebooting"),
+        (cluster(W, replace(D, status="creating"), A), "a", Decision.BLOCKED, "a waits, because d is creating"),
+        (cluster(W, D, replace(changed, status="rebooting"), B), "b", Decision.BLOCKED, "b waits, because a"),
+        (cluster(W, D, replace(A, status="modifying"), B), "b", Decision.BLOCKED, "b waits, because a is modifying"),
         (
             cluster(W, D, replace(A, pending=frozenset({"DBInstanceClass"})), B),
-            *("b", Decision.BLOCKED, "not while a is available with a pending class"),
+            *("b", Decision.BLOCKED, "b waits, because a is available with a pending class"),
         ),
         (cluster(W, D, replace(A, pending=frozenset({"Port"})), B), "b", Decision.ACT, ""),
         # Auto Scaling creates readers, and clients do not depend yet on those.
@@ -94,7 +94,7 @@ def test_a_failover_needs_a_ready_target_and_an_available_cluster() -> None:
     ready = replace(D, instance_class=NEW)
     rows = [
         (cluster(W, ready), Decision.ACT, "d is ready"),
-        (cluster(W, replace(ready, is_writer=True)), Decision.SATISFIED, "d is the writer"),
+        (cluster(W, replace(ready, is_writer=True)), Decision.ALREADY_DONE, "d is the writer"),
         (cluster(W, D), Decision.BLOCKED, "d is available with db.r6g.large"),
         (cluster(W, ready, status="failing-over"), Decision.BLOCKED, "cluster shop is failing-over"),
         (cluster(W, A), Decision.BLOCKED, "d does not exist any more"),

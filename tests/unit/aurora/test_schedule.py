@@ -80,6 +80,9 @@ def test_other_values_are_refused_with_what_is_expected() -> None:
             function(value)
 
     every_row(rows, check)
+    for function, value in ((parse_schedule, "7:00"), (check_class, "t4g.medium"), (check_cluster_id, "SHOP")):
+        with pytest.raises(InvalidValue, match=f"^--option is '{value}': expected "):
+            function(value, "--option")
     assert check_class("db.r6g.2xlarge") == "db.r6g.2xlarge"
     assert [check_cluster_id(each) for each in ("a", "shop-cluster", "x" * 63)] == ["a", "shop-cluster", "x" * 63]
 

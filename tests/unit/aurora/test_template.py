@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from graphlib import TopologicalSorter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -196,7 +197,13 @@ def test_readers_of_auto_scaling_are_recognised_by_the_cluster_in_their_tag() ->
     assert condition == {"StringLike": {"aws:ResourceTag/application-autoscaling:resourceId": ["cluster:shop-*"]}}
 
 
-def test_the_notification_role_publishes_and_releases_locks_and_can_do_no_more() -> None:
+def test_the_documentation_counts_the_resources_of_its_example() -> None:
+    page = Path(__file__).parents[3] / "docs/how-to/aurora-deploy.md"
+    resources = build(Network.NONE, email="ops@example.com")["Resources"]
+    assert f"Make these {len(resources)} changes to stack shop-scaling?" in page.read_text()
+
+
+def test_the_notification_role_lists_instances_publishes_and_releases_locks_and_can_do_no_more() -> None:
     allowed = statements(build(), "LambdaNotificationRole")
     assert allowed.pop("sqs:SendMessage") == [{"Fn::GetAtt": ["DeadLetters", "Arn"]}]
     logs = ["log-group:/aws/lambda/shop-send-notification:*"]
@@ -204,6 +211,8 @@ def test_the_notification_role_publishes_and_releases_locks_and_can_do_no_more()
         "logs:CreateLogStream": logs,
         "logs:PutLogEvents": logs,
         "sns:Publish": ["shop-scaling"],
+        "rds:DescribeDBClusters": ["cluster:shop-*"],
+        "rds:DescribeDBInstances": ["db:*"],
         "dynamodb:DeleteItem": ["table/shop-scaling-lock"],
     }
 
@@ -297,14 +306,14 @@ def test_names_are_those_that_commands_look_for() -> None:
 def test_options_that_cannot_work_are_refused() -> None:
     rows: list[tuple[dict[str, Any], str]] = [
         ({"prefix": "Shop"}, "prefix is 'Shop'"),
-        ({"prefix": "shop-"}, "prefix is 'shop-'"),
+        ({"prefix": "shop-"}, "prefix is 'shop-': .* beginning with a letter, and not ending with a hyphen"),
         ({"prefix": "a" * 31}, "prefix is"),
         ({"databases": ("*",)}, "database is"),
         ({"databases": ("shop:*",)}, "database is"),
         ({"email": "nobody"}, "email is"),
         ({"network": Network.EXISTING}, "at least one subnet"),
         ({"network": Network.EXISTING, "subnets": ("subnet-0123abcd",)}, "one security group"),
-        ({**EXISTING, "network": Network.NEW}, "for an existing network"),
+        ({**EXISTING, "network": Network.NEW}, "need an existing network, and network is new"),
         ({**EXISTING, "network": Network.EXISTING, "subnets": ("vpc-1",)}, "subnet is 'vpc-1'"),
         ({**EXISTING, "network": Network.EXISTING, "security_groups": ("1",)}, "security group is '1'"),
         ({"autoscaling_pattern": "("}, "autoscaling pattern"),

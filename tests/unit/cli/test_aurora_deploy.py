@@ -37,6 +37,10 @@ def test_every_option_reaches_the_template(run: Run) -> None:
     words += ["--scheduler", "scheduler", "--database", "orders*", "--email", "ops@example.com"]
     written = run("aurora", "template", *words, "--autoscaling-pattern", "extra-.*", "--output", "shop.json")
     assert (written.code, written.out) == (0, "")
+    assert (
+        "shop.json expects the zip of `holdfast aurora package` in CodeBucket, with the key holdfast/shop/"
+        in written.err
+    )
     text = Path("shop.json").read_text()
     assert set(json.loads(text)["Parameters"]) == {"CodeBucket", "Subnets", "SecurityGroups"}
     for expected in (
@@ -53,9 +57,14 @@ def test_every_option_reaches_the_template(run: Run) -> None:
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
-        (["deploy", *STACK], "confirm with --yes"),
-        (["remove", "--prefix", "shop"], "confirm with --yes"),
-        (["deploy", "--prefix", "Shop", "--network", "none", "--yes"], "prefix is 'Shop'"),
+        (["deploy", *STACK], "add --yes"),
+        (["remove", "--prefix", "shop"], "add --yes"),
+        (["deploy", "--prefix", "Shop", "--network", "none", "--yes"], "--prefix is 'Shop'"),
+        (["package", "--prefix", "../../x", "--output", "functions.zip"], "--prefix is '../../x': expected up to 30"),
+        (["remove", "--prefix", "", "--yes"], "--prefix is ''"),
+        (["clusters", "--prefix", "shop-"], "--prefix is 'shop-'"),
+        (["run", "shop", "--prefix", "Shop", "--class", "db.t4g.medium", "--dry-run"], "--prefix is 'Shop'"),
+        (["template", *STACK, "--output", "."], ". is a folder"),
         (["template", "--prefix", "shop"], "--network"),
         (["template", "--prefix", "shop", "--network", "existing"], "at least one subnet"),
     ],

@@ -11,19 +11,21 @@ from cyclopts import Parameter
 from holdfast._clock import SystemClock
 from holdfast._errors import InvalidValue
 from holdfast.aurora.cluster import AUTOSCALING_PATTERN
-from holdfast.aurora.names import Names
+from holdfast.aurora.names import Names, check_prefix
 from holdfast.aurora.template import Network, Scheduler, TemplateOptions, build_template
 from holdfast.cli.output import Json, SettingsFile, create_file, print_json, print_note, print_result, print_table
 from holdfast.compose import open_aws_session
 from holdfast.config import load
 
 if TYPE_CHECKING:
-    from holdfast.aurora.deploy import Report, StackEvent
+    from holdfast.aurora.deploy import EventListener, StackEvent
 
-Prefix = Annotated[str, Parameter(help="Begins the name of every resource. The stack is <prefix>-scaling.")]
+Prefix = Annotated[
+    str, Parameter(help="Prefix of the stack and of all its resources. The stack is called <prefix>-scaling.")
+]
 Region = Annotated[str | None, Parameter(help="The region. Overrides aws.region.")]
 Yes = Annotated[bool, Parameter(help="Do not ask for confirmation.")]
-Output = Annotated[Path | None, Parameter(help="A new file. Default: standard output.")]
+Output = Annotated[Path | None, Parameter(help="File to write. Default: standard output.")]
 Force = Annotated[bool, Parameter(help="Overwrite an existing file of --output.")]
 
 
@@ -35,7 +37,9 @@ class StackOptions:
     prefix: Prefix
     network: Annotated[
         Literal["new", "existing", "none"],
-        Parameter(help="Where functions run: in a new VPC, in --subnet of an existing one, or in none."),
+        Parameter(
+            help="Where the Lambda functions run: in a new VPC, in an existing VPC (give --subnet), or outside any VPC."
+        ),
     ]
     subnet: Annotated[list[str] | None, Parameter(help="A subnet of an existing VPC. May be repeated.")] = None
     security_group: Annotated[
@@ -43,7 +47,7 @@ class StackOptions:
     ] = None
     scheduler: Annotated[
         Literal["rule", "scheduler"],
-        Parameter(help="One schedule by a rule, or also several by EventBridge Scheduler."),
+        Parameter(help="rule: one schedule, in Japanese time. scheduler: several, each with its time zone."),
     ] = "rule"
     database: Annotated[
         list[str] | None,
@@ -52,12 +56,15 @@ class StackOptions:
             "Default: <prefix>-*."
         ),
     ] = None
-    email: Annotated[str | None, Parameter(help="An address that gets notifications, after confirming.")] = None
+    email: Annotated[
+        str | None, Parameter(help="Address for notifications. AWS first sends a mail that its owner must confirm.")
+    ] = None
     autoscaling_pattern: Annotated[
-        str, Parameter(help="Regular expression for ids of autoscaling readers without the tag of Auto Scaling.")
+        str, Parameter(help="Regular expression. Readers whose ids match it also count as created by Auto Scaling.")
     ] = AUTOSCALING_PATTERN
 
     def build(self) -> TemplateOptions:
+        check_prefix(self.prefix, "--prefix")
         return TemplateOptions(
             prefix=self.prefix,
             network=Network(self.network),
@@ -71,29 +78,40 @@ class StackOptions:
 
 
 def template(stack: StackOptions, *, output: Output = None, force: Force = False) -> None:
-    """Write the CloudFormation template, for deploying it with other tools. Calls nothing.
+    """Write the CloudFormation template, for deploying it with other tools. Does not call AWS.
 
     Its parameter CodeBucket is a bucket with the zip of `holdfast aurora package`.
     Example: holdfast aurora template --prefix shop --network none
     """
     from holdfast.aurora.package import build_package
 
-    built = build_template(stack.build(), build_package().get_key(stack.prefix))
+    options, key = stack.build(), build_package().get_key(stack.prefix)
+    built = build_template(options, key)
     if output is None:
         print_json(built)
         return
     with create_file(output, force=force) as file:
         file.write(msgspec.json.format(msgspec.json.encode(built), indent=2) + b"\n")
+    print_note(
+        f"{output} expects the zip of `holdfast aurora package` in CodeBucket, with the key {key}", as_json=False
+    )
 
 
-def package(*, prefix: Prefix, output: Path, force: Force = False, json: Json = False) -> None:
-    """Write the zip of the functions. The same code gives the same bytes.
+def package(
+    *,
+    prefix: Prefix,
+    output: Annotated[Path, Parameter(help="File to write.")],
+    force: Force = False,
+    json: Json = False,
+) -> None:
+    """Write the zip file with the code of the Lambda functions. Every build of the same version gives the same file.
 
-    Upload it to a bucket with the printed key, which the template of the same prefix contains.
+    Upload it to your bucket with the printed key. The template of the same prefix refers to that key.
     Example: holdfast aurora package --prefix shop --output functions.zip
     """
     from holdfast.aurora.package import build_package
 
+    check_prefix(prefix, "--prefix")
     built = build_package()
     with create_file(output, force=force) as file:
         file.write(built.content)
@@ -134,7 +152,7 @@ def deploy(
             deployment.discard(change_set)
             print_result({**result, "deployed": False, "outputs": {}}, "Nothing was changed.", as_json=json)
             return
-        outputs = deployment.execute(change_set, _choose_report(as_json=json))
+        outputs = deployment.execute(change_set, _choose_listener(as_json=json))
         text = "\n".join(["Deployed.", *(f"{name}: {value}" for name, value in sorted(outputs.items()))])
         print_result({**result, "deployed": True, "outputs": outputs}, text, as_json=json)
 
@@ -152,24 +170,25 @@ def remove(
 
     Example: holdfast aurora remove --prefix shop
     """
+    check_prefix(prefix, "--prefix")
     _require_answer(yes=yes)
     stack = Names(prefix).stack
     with open_aws_session(load(settings, options={("aws", "region"): region}).settings) as session:
         from holdfast.aurora.deploy import Deployment
 
-        is_removed = _confirm(f"Delete stack {stack} with all its resources?", yes=yes)
-        if is_removed:
-            Deployment(session, SystemClock()).remove(prefix, _choose_report(as_json=json), force=force)
-    text = f"Stack {stack} was deleted." if is_removed else "Nothing was changed."
-    print_result({"stack": stack, "removed": is_removed}, text, as_json=json)
+        is_confirmed = _confirm(f"Delete stack {stack} with all its resources?", yes=yes)
+        if is_confirmed:
+            Deployment(session, SystemClock()).remove(prefix, _choose_listener(as_json=json), force=force)
+    text = f"Stack {stack} was deleted." if is_confirmed else "Nothing was changed."
+    print_result({"stack": stack, "removed": is_confirmed}, text, as_json=json)
 
 
-def _choose_report(*, as_json: bool) -> "Report":
-    """Return what shows the progress. With --json, nothing does: there is one document, at the end."""
-    return (lambda _: None) if as_json else _report
+def _choose_listener(*, as_json: bool) -> "EventListener":
+    """Return a function that prints each event; with --json, one that prints nothing."""
+    return (lambda _: None) if as_json else _print_event
 
 
-def _report(event: "StackEvent") -> None:
+def _print_event(event: "StackEvent") -> None:
     reason = f": {event.reason}" if event.reason else ""
     print_note(f"{event.status} {event.resource}{reason}", as_json=False)
 
@@ -177,7 +196,7 @@ def _report(event: "StackEvent") -> None:
 def _require_answer(*, yes: bool) -> None:
     """Raise InvalidValue, before anything is done, if nobody can be asked for confirmation."""
     if not yes and not sys.stdin.isatty():
-        raise InvalidValue("standard input is not a terminal, so you cannot be asked: confirm with --yes")
+        raise InvalidValue("this needs your confirmation, and there is no terminal to ask you: add --yes")
 
 
 def _confirm(question: str, *, yes: bool) -> bool:

@@ -1,5 +1,6 @@
 """`holdfast aurora simulate`: the real state machine and functions on a simulated cluster, in virtual time."""
 
+import dataclasses
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 
 from cyclopts import Parameter
@@ -11,7 +12,7 @@ if TYPE_CHECKING:
     from holdfast.simulate.aurora import SimulatedRun
 
 # A literal, so that help and completion list the names.
-TroubleName: TypeAlias = Literal[
+FaultName: TypeAlias = Literal[
     "deleting-instance",
     "failover-refused",
     "failover-never",
@@ -34,23 +35,26 @@ TroubleName: TypeAlias = Literal[
 
 def simulate(
     *,
-    trouble: Annotated[tuple[TroubleName, ...], Parameter(help="What goes wrong. May be repeated.")] = (),
+    fault: Annotated[tuple[FaultName, ...], Parameter(help="A fault to simulate. May be repeated.")] = (),
     readers: Annotated[int, Parameter(help="Autoscaling readers, 0 to 14.")] = 1,
-    seed: Annotated[int | None, Parameter(help="Draw the times that changes take. Default: 700 s for a class.")] = None,
+    seed: Annotated[
+        int | None,
+        Parameter(help="Use random durations, the same for the same number. Default: fixed ones (700 s for a class)."),
+    ] = None,
     picture: PictureOptions = NO_PICTURE,
     json: Json = False,
 ) -> None:
-    """Simulate a run of the state machine on a cluster in which things go wrong. Takes seconds, and needs no account.
+    """Simulate a run on a cluster, with faults that you choose. Takes seconds, and needs no AWS account.
 
-    The definition and the functions are those that are deployed. The picture shows every instance over time, and the
-    path through the state machine. A run that ends with an error is a result, and no error of the command.
-    Example: holdfast aurora simulate --trouble failover-refused --svg run.svg
+    The state machine and the functions are those that are deployed. The picture shows every instance over time, and
+    the path through the state machine. If the simulated run fails, the command still exits with code 0.
+    Example: holdfast aurora simulate --fault failover-refused --svg run.svg
     """
     from holdfast.simulate import aurora, run_picture
 
-    run = aurora.build_run(trouble, readers, seed)
+    scenario = aurora.build_scenario(fault, readers, seed)
     picture.check()
-    result = aurora.simulate(run)
+    result = aurora.simulate(scenario)
     violations = aurora.find_violations(result)
     picture.draw(lambda: run_picture.draw_run(result))
     if json:
@@ -68,7 +72,13 @@ def simulate(
     print(f"path: {len(result.path)} states, the last one is {result.path[-1].name}")
     for notification in result.notifications:
         print(f"notification at {format_duration(notification.at)}: {notification.subject}")
-    print(f"rules: {'; '.join(violations) or 'kept'}")
+        for line in notification.text.splitlines():
+            if line.startswith(("Reason: ", "Note: ")):
+                print(f"  {line}")
+    if seed is not None:
+        times = dataclasses.asdict(scenario.times)
+        print(f"seconds: {', '.join(f'{name} {seconds:.0f}' for name, seconds in times.items())}")
+    print(f"safety rules: {'; '.join(violations) or 'none was broken'}")
 
 
 def _describe(result: "SimulatedRun", violations: list[str]) -> dict[str, Any]:
@@ -80,5 +90,6 @@ def _describe(result: "SimulatedRun", violations: list[str]) -> dict[str, Any]:
         "notifications": result.notifications,
         "changes": result.calls,
         "history_events": result.event_count,
+        "times": result.scenario.times,
         "violations": violations,
     }

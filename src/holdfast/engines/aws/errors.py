@@ -40,7 +40,7 @@ _SETTINGS_ADVICE: dict[type[boto.BotoCoreError], str] = {
     boto.NoCredentialsError: "Set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or aws.profile, or run with a role",
     boto.PartialCredentialsError: "Set both the key id and the secret",
     boto.ProfileNotFound: "Check the name of the profile, and AWS_CONFIG_FILE if the file is not in ~/.aws",
-    boto.NoRegionError: "Set aws.region (AwsOptions.region), or AWS_DEFAULT_REGION",
+    boto.NoRegionError: "Set aws.region (or AwsOptions.region, or --region), or AWS_DEFAULT_REGION",
     boto.ConfigParseError: "Correct the shared configuration file",
     boto.InvalidConfigError: "Correct the shared configuration file",
 }

@@ -36,7 +36,7 @@ except ImportError as error:
     raise MissingExtra("a simulation of AWS", "simulate") from error
 
 from holdfast.engines.aws import AwsOptions, AwsSession
-from holdfast.simulate.aws.lifecycle import Published, StateVisit
+from holdfast.simulate.aws.lifecycle import PublishedMessage, StateVisit
 from holdfast.simulate.aws.rds import REGION, Rds
 
 ACCOUNT = "123456789012"
@@ -44,7 +44,7 @@ _CONFIG: DefaultConfig = {"lambda": {"use_docker": False}, "stepfunctions": {"ex
 
 
 class FunctionThrottled(Exception):
-    """Raised by a function's caller to make Lambda answer that there are too many requests."""
+    """Raise it in `invoke` to simulate a TooManyRequestsException of Lambda."""
 
 
 class StopReason(StrEnum):
@@ -62,9 +62,9 @@ class Emulator:
 
     def __init__(self, rds: Rds, invoke: Invoke) -> None:
         self.clock = rds.timeline.clock
-        self.published: list[Published] = []
-        self.failing_publications = 0
-        """How many more messages SNS refuses."""
+        self.published: list[PublishedMessage] = []
+        self.publications_to_fail = 0
+        """The number of messages that SNS will still refuse."""
         self._rds = rds
         self._invoke = invoke
         self._clients: dict[str, Any] = {}
@@ -88,10 +88,10 @@ class Emulator:
                 return emulator._call(name, body, reply)
 
             def publish(topic: Topic, message: str, subject: str | None = None, *rest: Any, **options: Any) -> str:
-                if emulator.failing_publications:
-                    emulator.failing_publications -= 1
+                if emulator.publications_to_fail:
+                    emulator.publications_to_fail -= 1
                     raise SNSException("AuthorizationError", "Simulated: the key of the topic is disabled.")
-                emulator.published.append(Published(emulator.clock.now, subject or "", message))
+                emulator.published.append(PublishedMessage(emulator.clock.now, subject or "", message))
                 return original_publish(topic, message, subject, *rest, **options)
 
             def client(*, service_name: str, **options: Any) -> Any:
@@ -126,11 +126,11 @@ class Emulator:
         return AwsSession(AwsOptions(region=REGION, max_attempts=max_attempts))
 
     def plan(self, at: float, action: Callable[[], object]) -> None:
-        """Call `action` at a time, or at the end of the execution if that is earlier, while no state runs."""
+        """Call `action` at a time, or in the first wait of an execution after that time."""
         heappush(self._planned, (at, len(self._planned), action))
 
     def cancel_planned(self) -> None:
-        """Forget all that was planned and is not due yet."""
+        """Cancel all planned actions."""
         self._planned.clear()
 
     def stop_execution(self, arn: str, reason: StopReason) -> None:

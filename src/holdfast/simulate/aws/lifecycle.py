@@ -11,7 +11,7 @@ class RdsTimes:
 
     modification: float = 700.0
     """Class changes usually take 5 to 15 minutes."""
-    lag: float = 20.0
+    delay_before_modifying: float = 20.0
     """After ModifyDBInstance, the instance is still `available` for this long."""
     failover: float = 30.0
     reboot: float = 20.0
@@ -56,7 +56,7 @@ class AcceptedCall:
 
 
 class Outcome(StrEnum):
-    """How a change ends that RDS has accepted."""
+    """How RDS completes an accepted change."""
 
     DONE = "done"
     IGNORED = "ignored"
@@ -74,7 +74,7 @@ class StateVisit:
 
 
 @dataclass(frozen=True, slots=True)
-class Published:
+class PublishedMessage:
     """A message that SNS has accepted."""
 
     at: float

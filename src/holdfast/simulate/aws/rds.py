@@ -1,7 +1,7 @@
-"""An RDS with the lifecycle of Aurora: moto's, whose changes take time, and which refuses as AWS does.
+"""An RDS with the lifecycle of Aurora. It extends that of moto: changes take time, and AWS's errors refuse wrong calls.
 
-Nothing happens in the background. Every call first carries out what has become due on the clock, in the order of time,
-so that virtual, fast and real clocks give the same result.
+Nothing happens in the background. Every call first applies the changes whose time has come, in the order of time, so
+that a virtual clock and a real one give the same result.
 """
 
 import math
@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, TypeAlias
 from unittest.mock import patch
 
-from holdfast._errors import MissingExtra
+from holdfast._errors import EngineError, MissingExtra
 
 try:
     from moto.rds.exceptions import RDSClientError
@@ -69,7 +69,7 @@ class Rds:
             rds_backends.clear()
 
     def advance(self) -> None:
-        """Carry out all that is due."""
+        """Apply every change whose time has come."""
         with self._lock:
             now = self._read_clock()
             self.timeline.run(math.nextafter(now, math.inf))
@@ -96,12 +96,12 @@ class Rds:
         """Refuse all calls for some time."""
         self._plan.throttled_until = self.timeline.clock.now + seconds
 
-    def plan(self, operation: str, outcome: Outcome, times: int) -> None:
-        """Let the next accepted calls of `operation` end in a given way."""
+    def set_outcomes(self, operation: str, outcome: Outcome, times: int) -> None:
+        """Set how the next `times` accepted calls of `operation` end."""
         self._plan.outcomes.setdefault(operation, deque()).extend([outcome] * times)
 
-    def withhold_capacity(self, instance_class: str, times: int) -> None:
-        """Refuse to change an instance to a class so many times."""
+    def refuse_class(self, instance_class: str, times: int) -> None:
+        """Refuse the next `times` changes to a class for lack of capacity."""
         self._plan.no_capacity[instance_class] += times
 
     def create_cluster(self, cluster_id: str, instances: Sequence[tuple[str, str, int]]) -> None:
@@ -168,8 +168,8 @@ class Rds:
     def members(self) -> list[Instance]:
         return list(self.backend.databases.values())
 
-    def enter(self, operation: str) -> None:
-        """Begin a call: carry out what is due, and raise an error that was planned."""
+    def begin_call(self, operation: str) -> None:
+        """Begin a call: apply the changes whose time has come, and raise an error that was planned."""
         self.advance()
         if self.timeline.clock.now < self._plan.throttled_until:
             raise RDSClientError("Throttling", "Simulated: Rate exceeded")
@@ -204,7 +204,7 @@ class Rds:
             self.start(self._fail_over(target, outcome))
 
     def _modify(self, instance: Instance, instance_class: str, outcome: Outcome) -> Process[None]:
-        yield self.times.lag
+        yield self.times.delay_before_modifying
         while instance.status != "available":
             if instance.status == "deleting":
                 return
@@ -319,7 +319,7 @@ class _Cluster(DBCluster):
 
 
 class _Backend(RDSBackend):
-    """moto's RDS, with the calls that take time, or look at what takes time."""
+    """moto's RDS, with calls whose effects take time, and reads that show them."""
 
     __module__ = RDSBackend.__module__  # where moto looks for the addresses of the service
 
@@ -339,15 +339,15 @@ class _Backend(RDSBackend):
         return instance
 
     def describe_db_clusters(self, db_cluster_identifier: str | None = None, filters: Any = None) -> list[DBCluster]:
-        self._rds.enter("DescribeDBClusters")
+        self._rds.begin_call("DescribeDBClusters")
         return super().describe_db_clusters(db_cluster_identifier, filters)
 
     def describe_db_instances(self, db_instance_identifier: str | None = None, filters: Any = None) -> list[Instance]:
-        self._rds.enter("DescribeDBInstances")
+        self._rds.begin_call("DescribeDBInstances")
         return super().describe_db_instances(db_instance_identifier, filters)
 
     def modify_db_instance(self, db_instance_identifier: str, db_kwargs: dict[str, Any]) -> Instance:
-        self._rds.enter("ModifyDBInstance")
+        self._rds.begin_call("ModifyDBInstance")
         instance = super().describe_db_instances(db_instance_identifier)[0]
         new_class = db_kwargs.get("db_instance_class")
         if new_class:
@@ -357,20 +357,20 @@ class _Backend(RDSBackend):
     def failover_db_cluster(
         self, db_cluster_identifier: str, target_db_instance_identifier: str | None = None
     ) -> DBCluster:
-        self._rds.enter("FailoverDBCluster")
+        self._rds.begin_call("FailoverDBCluster")
         cluster = super().describe_db_clusters(db_cluster_identifier)[0]
         name = target_db_instance_identifier
         self._rds.fail_over(super().describe_db_instances(name)[0] if name else None)
         return cluster
 
     def delete_db_instance(self, db_instance_identifier: str, *_arguments: Any, **_options: Any) -> Instance:
-        self._rds.enter("DeleteDBInstance")
+        self._rds.begin_call("DeleteDBInstance")
         instance = super().describe_db_instances(db_instance_identifier)[0]
         self._rds.delete(db_instance_identifier)
         return instance
 
     def start_db_cluster(self, cluster_identifier: str) -> DBCluster:
-        self._rds.enter("StartDBCluster")
+        self._rds.begin_call("StartDBCluster")
         cluster = super().describe_db_clusters(cluster_identifier)[0]
         if cluster.status != "stopped":
             raise RDSClientError("InvalidDBClusterStateFault", f"The cluster is {cluster.status}.")
@@ -378,7 +378,7 @@ class _Backend(RDSBackend):
         return cluster
 
     def stop_db_cluster(self, cluster_identifier: str) -> DBCluster:
-        self._rds.enter("StopDBCluster")
+        self._rds.begin_call("StopDBCluster")
         cluster = super().describe_db_clusters(cluster_identifier)[0]
         if cluster.status != "available":
             raise RDSClientError("InvalidDBClusterStateFault", f"The cluster is {cluster.status}.")
@@ -389,7 +389,10 @@ class _Backend(RDSBackend):
 @contextmanager
 def serve_rds(rds: Rds) -> Iterator[str]:
     """Serve an RDS over HTTP on loopback, for other processes and emulators. Yield its address."""
-    from moto.server import ThreadedMotoServer
+    try:
+        from moto.server import ThreadedMotoServer
+    except ImportError as error:
+        raise EngineError("serving a simulated RDS needs moto's server: pip install 'moto[server]'") from error
 
     server = ThreadedMotoServer("127.0.0.1", 0, verbose=False)
     with rds.install():

@@ -94,9 +94,9 @@ def test_a_failover_takes_a_while_without_a_writer(account: Account) -> None:
 
 
 def test_a_failover_may_be_ignored_or_reverted_and_a_class_not_be_applied(account: Account) -> None:
-    account.rds.plan("FailoverDBCluster", Outcome.IGNORED, 1)
-    account.rds.plan("FailoverDBCluster", Outcome.REVERTED, 1)
-    account.rds.plan("ModifyDBInstance", Outcome.IGNORED, 1)
+    account.rds.set_outcomes("FailoverDBCluster", Outcome.IGNORED, 1)
+    account.rds.set_outcomes("FailoverDBCluster", Outcome.REVERTED, 1)
+    account.rds.set_outcomes("ModifyDBInstance", Outcome.IGNORED, 1)
     account.fail_over("d")
     assert account.at(100)["w"] == (OLD, "available", True)
     account.fail_over("d")
@@ -191,7 +191,7 @@ def test_an_instance_that_is_being_deleted_goes_although_the_cluster_starts(acco
 
 
 def test_calls_are_throttled_and_refused_and_capacity_is_missing_as_planned(account: Account) -> None:
-    account.rds.withhold_capacity(NEW, 1)
+    account.rds.refuse_class(NEW, 1)
     account.refused("InsufficientDBInstanceCapacity", account.modify, "d")
     account.rds.refuse("ModifyDBInstance", "StorageTypeNotSupported", 1)
     account.refused("StorageTypeNotSupported", account.modify, "d")

@@ -1,4 +1,4 @@
-"""Operate the deployed parts: read clusters and runs, set schedules, start and stop runs.
+"""Use one deployed stack: read clusters and runs, set schedules, start and stop runs.
 
 The names of the state machine, rule and table come from the outputs of the CloudFormation stack.
 """
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any
+from uuid import uuid4
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from botocore.exceptions import ClientError
@@ -19,9 +20,9 @@ from botocore.exceptions import ClientError
 from holdfast._clock import Clock
 from holdfast._errors import Conflict, EngineError, InvalidValue, NotFound
 from holdfast.aurora.cluster import AUTOSCALING_PATTERN, Cluster, parse_cluster
-from holdfast.aurora.facts import FactReader
+from holdfast.aurora.facts import ClusterFactReader
 from holdfast.aurora.handlers import describe_cluster, describe_roles, get_error_code
-from holdfast.aurora.preflight import Facts, Request
+from holdfast.aurora.preflight import ClusterFacts, PlannedRun
 from holdfast.aurora.progress import Progress, read_progress
 from holdfast.aurora.schedule import (
     DEFAULT_TIMEZONE,
@@ -38,10 +39,10 @@ from holdfast.aurora.schedule import (
 )
 from holdfast.engines.aws import AwsSession
 
-__all__ = ["Operation", "Run", "ScheduledRun", "open_operation"]
+__all__ = ["Run", "ScalingStack", "ScheduledRun", "open_stack"]
 
 HISTORY_EVENTS = 1000
-"""Events of an execution that are read, the latest first. A pass over one reader takes about 60."""
+"""Events of an execution that are read, the latest first. One reader takes about 60."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,13 +50,13 @@ class ScheduledRun:
     """One schedule of runs."""
 
     cluster: str
-    target: str
-    fallbacks: tuple[str, ...]
+    target_class: str
+    fallback_classes: tuple[str, ...]
     time: str
     """`HH:MM` every day, or `YYYY-MM-DD HH:MM` once."""
     timezone: str
-    name: str
-    """The rule or the schedule in EventBridge Scheduler."""
+    eventbridge_name: str
+    """The name of the rule, or of the schedule in EventBridge Scheduler."""
     is_rule: bool
     is_enabled: bool
 
@@ -67,7 +68,7 @@ class Run:
     cluster: str
     name: str
     arn: str
-    target: str
+    target_class: str
     status: str
     """The status in Step Functions; `SKIPPED` if another run was in progress."""
     started_at: float
@@ -80,7 +81,7 @@ class Run:
         return self.status == "RUNNING"
 
 
-class Operation:
+class ScalingStack:
     """The deployed parts of one stack. Thread-safe, as the session is."""
 
     def __init__(self, session: AwsSession, clock: Clock, stack: str) -> None:
@@ -94,8 +95,10 @@ class Operation:
         try:
             found = self._session.client("cloudformation").describe_stacks(StackName=self._stack)["Stacks"]
         except ClientError as error:
+            if "does not exist" not in str(error):
+                raise
             text = f"there is no stack {self._stack} in this region: deploy it, or name another --prefix"
-            raise NotFound(f"{text} ({error})") from error
+            raise NotFound(text) from error
         outputs = {each["OutputKey"]: each["OutputValue"] for each in found[0].get("Outputs", ())}
         if "StateMachineArn" not in outputs:
             raise NotFound(f"stack {self._stack} is {found[0].get('StackStatus')}, and has no outputs: deploy it again")
@@ -123,10 +126,16 @@ class Operation:
         except NotFound:  # clusters can be read before anything is deployed
             return AUTOSCALING_PATTERN
 
-    def read_facts(self, request: Request) -> Facts:
+    def read_facts(self, run: PlannedRun) -> ClusterFacts:
         """Read what the checks before a run need. Only cluster and instances have to be readable."""
-        reader = FactReader(self._session, self._pattern)
-        return reader.read(request, lambda: self.find_lock_holder(request.cluster_id), self._clock.wall())
+
+        def find_other_run() -> str:
+            with suppress(NotFound):  # before anything is deployed, there are no runs
+                return self.find_lock_holder(run.cluster_id)
+            return ""
+
+        reader = ClusterFactReader(self._session, self._pattern)
+        return reader.read(run, find_other_run, self._clock.wall())
 
     def find_lock_holder(self, cluster_id: str) -> str:
         """Return the ARN of the execution that has locked a cluster; empty if there is none."""
@@ -174,7 +183,7 @@ class Operation:
     def schedule(
         self, cluster_id: str, classes: Sequence[str], at: str, timezone: str | None = None, *, force: bool = False
     ) -> ScheduledRun:
-        """Start runs at a time: daily at `HH:MM`, or once at `YYYY-MM-DD HH:MM`.
+        """Start runs on a schedule: daily at `HH:MM`, or once at `YYYY-MM-DD HH:MM`.
 
         Raise Conflict, unless `force` is set, if the rule has a schedule of another cluster, which this one would
         replace. With EventBridge Scheduler, a schedule replaces only that of the same cluster at the same time.
@@ -189,8 +198,8 @@ class Operation:
         present = self._read_rule()
         if present is not None and present.is_enabled and present.cluster != cluster_id and not force:
             raise Conflict(
-                f"the rule {present.name} holds one schedule, that of {present.cluster} at {present.time} JST, which "
-                "this one would replace: deploy the stack with --scheduler scheduler, or replace it with --force"
+                f"the rule {present.eventbridge_name} can have only one schedule, and has one for {present.cluster} at "
+                f"{present.time} ({present.timezone}): replace it with --force, or deploy with --scheduler scheduler"
             )
         event = json.dumps({**run, "scheduleTime": at}).encode()
         reply = self._session.client("lambda").invoke(FunctionName=self._outputs["UpdateScheduleArn"], Payload=event)
@@ -229,27 +238,41 @@ class Operation:
             scheduler.update_schedule(**arguments)
         return _build_schedule(run, at, timezone, name, is_rule=False, is_enabled=True)
 
-    def unschedule(self, cluster_id: str, at: str | None = None) -> list[ScheduledRun]:
-        """End the schedules of a cluster, or only the one at a time. Return them. Runs in progress go on."""
-        wanted = None if at is None else format_schedule(parse_schedule(at))
+    def unschedule(self, cluster_id: str, at: str | None = None, timezone: str | None = None) -> list[ScheduledRun]:
+        """End the schedules of a cluster, or only those at a time or in a time zone. Return them. Runs go on.
+
+        Raise Conflict if there are schedules at that time in several time zones, and `timezone` does not choose one.
+        """
+        time = None if at is None else format_schedule(parse_schedule(at))
         ended = [
             each
             for each in self.list_schedules()
-            if each.cluster == cluster_id and each.is_enabled and wanted in (None, each.time)
+            if each.cluster == cluster_id
+            and each.is_enabled
+            and time in (None, each.time)
+            and timezone in (None, each.timezone)
         ]
+        zones = sorted({each.timezone for each in ended})
+        if at is not None and len(zones) > 1:
+            raise Conflict(f"{cluster_id} has schedules at {at} in {' and '.join(zones)}: choose one with --timezone")
         for each in ended:
             if each.is_rule:
-                self._session.client("events").disable_rule(Name=each.name)
+                self._session.client("events").disable_rule(Name=each.eventbridge_name)
             else:
                 self._session.client("scheduler").delete_schedule(
-                    GroupName=self._outputs.get("ScheduleGroup"), Name=each.name
+                    GroupName=self._outputs.get("ScheduleGroup"), Name=each.eventbridge_name
                 )
         if not ended:
-            raise NotFound(f"{cluster_id} has no schedule" + ("" if at is None else f" at {at}"))
+            self.read_cluster(cluster_id)  # says so if the id is wrong
+            where = ("" if at is None else f" at {at}") + ("" if timezone is None else f" in {timezone}")
+            raise NotFound(f"{cluster_id} has no schedule{where}")
         return ended
 
     def start(self, cluster_id: str, classes: Sequence[str]) -> Run:
-        """Start a run. Step Functions may not know it for a moment, so reading it immediately may fail."""
+        """Start a run. Raise Conflict if one of this cluster was started in the same minute.
+
+        Step Functions may not know the run for a moment, so reading it immediately may fail.
+        """
         target, *fallbacks = classes
         cluster = self.read_cluster(cluster_id)
         run = {
@@ -257,6 +280,8 @@ class Operation:
             "clusterIdentifier": cluster.id,
             **describe_roles(cluster),
             "fallbackClasses": [check_class(each) for each in fallbacks],
+            # With equal input, Step Functions would accept a second start of the same name, and start nothing.
+            "requestId": uuid4().hex,
         }
         now = self._clock.wall()
         name = build_execution_name(cluster.id, datetime.fromtimestamp(now, UTC))
@@ -267,12 +292,13 @@ class Operation:
         except ClientError as error:
             if get_error_code(error) != "ExecutionAlreadyExists":
                 raise
-            raise Conflict(f"the run {name} was started within this minute: look at its status") from error
+            text = f"a run of {cluster.id} was already started in this minute ({name})"
+            raise Conflict(f"{text}: see `holdfast aurora status {cluster.id}`") from error
         return Run(
             cluster=cluster.id,
             name=name,
             arn=started["executionArn"],
-            target=target,
+            target_class=target,
             status="RUNNING",
             started_at=now,
             ended_at=None,
@@ -305,7 +331,7 @@ class Operation:
             cluster=run.get("clusterIdentifier", execution["name"].rpartition("_")[0]),
             name=execution["name"],
             arn=arn,
-            target=run.get("targetClass", ""),
+            target_class=run.get("targetClass", ""),
             status="SKIPPED" if is_skipped and status == "SUCCEEDED" else status,
             started_at=execution["startDate"].timestamp(),
             ended_at=None if ended is None or status == "RUNNING" else ended.timestamp(),
@@ -313,15 +339,16 @@ class Operation:
         )
 
     def stop(self, cluster_id: str) -> list[str]:
-        """Stop the runs of a cluster in progress, and free its lock. Return the stopped executions.
+        """Stop the runs of a cluster in progress, and release its lock. Return the stopped executions.
 
-        A change that RDS has begun goes on. Raise NotFound if there is no run and no lock.
+        A change that RDS has begun goes on. Raise NotFound if there is no run and no lock, or no such cluster.
         """
         stopped = [each.arn for each in self.find_runs(cluster_id, running=True)]
         for arn in stopped:
             self._stop_execution(arn)
         holder = self.find_lock_holder(cluster_id)
         if not stopped and not holder:
+            self.read_cluster(cluster_id)  # says so if the id is wrong
             raise NotFound(f"no run of {cluster_id} is in progress")
         # A run that has just begun, or was started under another name, is not in the list, but has the lock.
         if holder and holder not in stopped and self.read_run(holder).is_running:
@@ -344,10 +371,10 @@ class Operation:
 
 
 @contextmanager
-def open_operation(session: AwsSession, clock: Clock, stack: str) -> Iterator[Operation]:
+def open_stack(session: AwsSession, clock: Clock, stack: str) -> Iterator[ScalingStack]:
     """Open a stack for a block. Within it, refusals of AWS that have no other meaning raise EngineError."""
     try:
-        yield Operation(session, clock, stack)
+        yield ScalingStack(session, clock, stack)
     except ClientError as error:
         raise EngineError(f"stack {stack}: {error}") from error
 
@@ -365,11 +392,11 @@ def _build_schedule(
 ) -> ScheduledRun:
     return ScheduledRun(
         cluster=run.get("clusterIdentifier", ""),
-        target=run.get("targetClass", ""),
-        fallbacks=tuple(run.get("fallbackClasses", ())),
+        target_class=run.get("targetClass", ""),
+        fallback_classes=tuple(run.get("fallbackClasses", ())),
         time=time,
         timezone=timezone,
-        name=name,
+        eventbridge_name=name,
         is_rule=is_rule,
         is_enabled=is_enabled,
     )
