@@ -6,8 +6,8 @@ import unicodedata
 
 import pytest
 
-from holdfast import InvalidValue
-from holdfast._names import CONTROL_CHARACTERS, escape_unprintable, format_count, parse_zone
+from holdfast import InvalidValue, Operation
+from holdfast._names import CONTROL_CHARACTERS, escape_unprintable, format_count, parse_operation, parse_zone
 
 
 @pytest.mark.parametrize(
@@ -55,3 +55,10 @@ def test_what_is_no_az_id_is_refused_with_what_is_expected(text: str, complaint:
 def test_line_breaks_and_control_characters_are_escaped() -> None:
     assert escape_unprintable("größe 10 µs") == "größe 10 µs"
     assert escape_unprintable("a\nb\x1b[31m\u2028c") == r"a\nb\x1b[31m\u2028c"
+
+
+@pytest.mark.parametrize("text", ["Home", "/Index", "Home/", ""])
+def test_an_operation_has_a_service_and_a_name(text: str) -> None:
+    with pytest.raises(InvalidValue, match="expected service/name"):
+        parse_operation(text)
+    assert parse_operation("Home/Index/more") == Operation("Home", "Index/more")

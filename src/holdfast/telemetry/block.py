@@ -12,18 +12,14 @@ from itertools import chain
 from typing import Any, TypeAlias
 
 import msgspec
+import numpy as np
+from numpy.typing import NDArray
 
-from holdfast._errors import InvalidValue, MissingExtra
+from holdfast._errors import InvalidValue
 from holdfast._types import Operation, Side, Zone
 from holdfast.metrics.histogram import Histogram
 from holdfast.telemetry.bins import Bin, BinKey
 from holdfast.telemetry.series import SeriesTable
-
-try:
-    import numpy as np
-    from numpy.typing import NDArray
-except ImportError as error:
-    raise MissingExtra("the history of measurements", "server") from error
 
 Integers: TypeAlias = "NDArray[np.integer[Any]]"
 Floats: TypeAlias = "NDArray[np.floating[Any]]"

@@ -3,15 +3,19 @@
 import logging
 from collections.abc import Mapping, Sequence
 
-from holdfast._errors import InvalidValue
+from holdfast._errors import InvalidValue, MissingExtra
 from holdfast._names import format_count
 from holdfast.engines import Database, Migration, Transaction
 from holdfast.telemetry.bins import LONG_TERM, MINUTE, Bin, BinKey
-from holdfast.telemetry.block import decode_block, encode_block
 from holdfast.telemetry.collector import MAX_AHEAD_SECONDS, Amendment
 from holdfast.telemetry.query import SeriesAnswer, SeriesQuery
 from holdfast.telemetry.series import SeriesTable
-from holdfast.telemetry.store import SeriesStore, StoredBlock, Tier, get_retention
+
+try:
+    from holdfast.telemetry.block import decode_block, encode_block
+    from holdfast.telemetry.store import SeriesStore, StoredBlock, Tier, get_retention
+except ModuleNotFoundError as error:
+    raise MissingExtra("the history of measurements", "server") from error
 
 logger = logging.getLogger("holdfast.telemetry")
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from holdfast import InvalidValue, Outcome
 from holdfast.telemetry import BinKey, build_deltas
-from holdfast.telemetry.bins import bin_number
+from holdfast.telemetry.bins import RequestRow, bin_number, sum_requests
 from holdfast.telemetry.collector import (
     DEFAULT_LATENESS,
     GRACE_SECONDS,
@@ -237,3 +237,45 @@ def test_the_key_of_a_known_series_is_used_as_it_is() -> None:
     collector = build(max_operations=1, max_instances=1, max_series=1)
     keys: list[BinKey] = [key(), key()]
     assert collector.add([delta(START, of=one) for one in keys], START) == Arrivals(on_time=2)
+
+
+ROWS = st.lists(
+    st.tuples(
+        st.sampled_from(["a", "b", "c"]),
+        st.integers(-900, 200),
+        st.sampled_from([2, 3, 4, 5]),
+        st.booleans(),
+        st.none() | st.floats(0.001, 10),
+    ),
+    max_size=30,
+)
+
+
+@given(ROWS, st.integers(1, 3))
+def test_single_requests_count_like_their_sum(
+    drawn: list[tuple[str, int, int, bool, float | None]], max_instances: int
+) -> None:
+    rows: dict[int, list[RequestRow]] = {}
+    for instance, after, status_class, is_fault, took in drawn:
+        second = int(START) + after
+        rows.setdefault(second // 10, []).append((key(instance=instance), second, status_class, is_fault, took))
+    singly, summed = build(max_instances=max_instances), build(max_instances=max_instances)
+    for collector in (singly, summed):
+        collector.pop_complete(START)
+    arrivals = singly.add_requests(rows, START)
+    expected = Arrivals()
+    for each in sum_requests(rows, 10.0):
+        expected.merge(summed.add([each], START))
+    assert arrivals == expected
+    assert singly.pop_complete(START + 300) == summed.pop_complete(START + 300)
+    assert singly.pop_late() == summed.pop_late()
+
+
+def test_single_requests_beyond_a_limit_share_the_instance_other() -> None:
+    collector = build(max_instances=1)
+    second = int(START)
+    rows = [(key(instance=name), second, 2, False, 0.1) for name in ("i-1", "i-1", "i-2", "i-3")]
+    arrivals = collector.add_requests({second // 10: rows}, START)
+    assert (arrivals.on_time, arrivals.overflowed) == (4, 2)
+    [(_, found)] = collector.pop_complete(START + 12)
+    assert {each.instance: measured.requests for each, measured in found.items()} == {"i-1": 2, OTHER: 2}

@@ -107,6 +107,16 @@ def test_a_decoder_reads_the_second_line_of_a_series_as_it_reads_the_first() -> 
     assert all_deltas(decoder.decode(line + b"\n" + line, NOW))[0].measured.requests == 2
 
 
+@pytest.mark.parametrize("status", [200, 304, 404, 503])
+def test_a_known_series_counts_every_class_of_status(status: int) -> None:
+    decoder, group = EmfDecoder([SHOP]), f"{status // 100}xx"
+    latency = "FaultLatency" if status >= 500 else "SuccessLatency"
+    line = lines(document(HttpStatusCode=status, **{"2xx": 0, group: 1, latency: 20}))
+    first, second = (only(decoder.decode(line, NOW)) for _ in range(2))
+    assert first == second
+    assert (getattr(second, f"count_{group}"), second.faults) == (1, int(status >= 500))
+
+
 def test_the_faults_are_those_that_the_workload_counts() -> None:
     def count_faults(count_4xx: int, count_5xx: int, status: int | None) -> int:
         return count_5xx + (count_4xx if status == 429 else 0)
