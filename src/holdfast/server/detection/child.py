@@ -250,7 +250,8 @@ def run(channel: Channel, settings: Settings) -> None:
         stack.enter_context(
             SourcePoller(sources, lambda: build_source_context(settings), watcher, store, events.report_polled)
         )
-        queries = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="holdfast-queries"))
+        queries = ThreadPoolExecutor(1, thread_name_prefix="holdfast-queries")
+        stack.callback(queries.shutdown, wait=False, cancel_futures=True)  # the last bins are saved meanwhile
         channel.send(Ready())
         while (message := channel.read()) is not None:
             match message:
