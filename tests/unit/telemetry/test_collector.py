@@ -140,8 +140,7 @@ def test_series_beyond_a_limit_are_added_up_and_replaced_together(now: float) ->
         assert collector.add(others, now).overflowed == 2 * requests
     found = [bins for _, bins in collector.pop_complete(START + 12)]
     found += [bins for each in collector.pop_late().values() for bins in (each.added, each.replaced)]
-    others = [measured.requests for bins in found for one, measured in bins.items() if one.instance == OTHER]
-    assert sum(others) == 8
+    assert sum(measured.requests for bins in found for one, measured in bins.items() if one.instance == OTHER) == 8
 
 
 def test_a_late_delta_is_added_or_replaces_the_earlier_ones() -> None:

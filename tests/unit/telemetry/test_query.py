@@ -22,7 +22,7 @@ def test_queries_that_make_no_sense_are_refused_with_the_reason() -> None:
             {"start": -1e308},
             r"start is -1e\+308 and end is 100: expected seconds since the epoch, and an end after the start",
         ),
-        ({"end": 1e300}, r"start is 0 and end is 1e\+300: expected seconds since the epoch, and an end after the start"),
+        ({"end": 1e300}, r"start is 0 and end is 1e\+300: expected seconds since the epoch"),
         ({"step": 1e308}, r"step is 1e\+308: expected more than 0 seconds"),
         ({"step": 0.0}, "step is 0: expected more than 0 seconds"),
         ({"step": -1.0}, "step is -1: expected more than 0 seconds"),
