@@ -47,8 +47,9 @@ logger = logging.getLogger("holdfast.detection")
 
 START_SECONDS = 15.0
 """How long the server waits for the child when it starts: it loads a day of measurements."""
-LOAD_SECONDS = 120.0
-"""How long the child may take to start before it is killed: many times as long as it takes on a slow machine."""
+LOAD_SECONDS = 600.0
+"""How long the child may take to start before it is killed: 60,000 series take ten seconds, and it must not be killed
+again and again."""
 STOP_SECONDS = 1.0
 """How long the child may take to finish its window before it is killed: less than the server's own timeout."""
 ANSWER_SECONDS = 10.0
