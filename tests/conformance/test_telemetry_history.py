@@ -91,7 +91,8 @@ QUERIES: list[dict[str, Any]] = [
 
 
 def ask(history: TelemetryHistory, now: float, workload: str = "shop", **options: Any) -> SeriesAnswer:
-    return history.answer(SeriesQuery(workload=workload, start=START, end=START + 120, **options), now)
+    query = SeriesQuery(workload=workload, start=START, end=START + 120, **options)
+    return history.snapshot(workload).answer(query, now)
 
 
 def ask_all(history: TelemetryHistory, now: float) -> list[SeriesAnswer]:
@@ -189,7 +190,7 @@ def test_a_database_that_is_away_for_hours_does_not_fill_the_memory(database: Da
     history.save(now)
     again = build(database, now)
     query = SeriesQuery(workload="shop", start=START, end=now, step=3600.0)
-    assert again.answer(query, now) == history.answer(query, now)
+    assert again.snapshot("shop").answer(query, now) == history.snapshot("shop").answer(query, now)
 
 
 def test_damaged_bins_are_left_out_with_one_line_in_the_log(
@@ -271,7 +272,8 @@ def test_a_process_that_is_killed_loses_no_bin_that_it_has_saved(address: Addres
     with open_database(*address) as database:
         history = build(database, now)
         start = max(FIRST * 10.0, now - SHORT_TERM)
-        [series] = history.answer(SeriesQuery(workload="shop", start=start, end=now + 20, step=10.0), now).series
+        query = SeriesQuery(workload="shop", start=start, end=now + 20, step=10.0)
+        [series] = history.snapshot("shop").answer(query, now).series
     found = {int(point.start // 10): point.requests for point in series.points}
     saved = range(int(start // 10), printed[-1] + 1)
     expected = {number: number - FIRST + 1 for number in saved}

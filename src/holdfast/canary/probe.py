@@ -54,6 +54,11 @@ class HttpCheck:
         for name, value in self.headers.items():
             if not _HEADER_NAME.fullmatch(name) or not _HEADER_VALUE.fullmatch(value):
                 raise InvalidValue(f"headers: {name!r} or its value contains a character that is not allowed there")
+            if name.lower() == "host":
+                try:
+                    parse_url(f"http://{value}")
+                except InvalidValue as error:
+                    raise InvalidValue(f"headers: Host is {value!r}: expected one such as shop.example.com") from error
 
     def check_address(self, address: str) -> None:
         parse_url(address)
@@ -99,7 +104,8 @@ def parse_url(address: str) -> HostPort:
         host, port = parts.hostname, parts.port
     except ValueError:
         host, port, parts = None, None, urlsplit("")
-    if parts.scheme not in ("http", "https") or not host or port == 0 or "@" in parts.netloc or not _is_plain(address):
+    is_url = parts.scheme in ("http", "https") and port != 0 and "@" not in parts.netloc
+    if not is_url or not host or not _can_resolve(address, host):
         raise InvalidValue(f"address {address!r}: expected one such as https://use1-az1.shop.internal:8443")
     if parts.path not in ("", "/") or parts.query or parts.fragment:
         raise InvalidValue(f"address {address!r}: expected no path in it; set `path` instead")
@@ -114,13 +120,18 @@ def parse_host_port(address: str) -> HostPort:
         host, port = parts.hostname, parts.port
     except ValueError:
         host, port, parts = None, None, urlsplit("")
-    if not host or not port or parts.netloc != address or "@" in address or not _is_plain(address):
+    if not host or not port or parts.netloc != address or "@" in address or not _can_resolve(address, host):
         raise InvalidValue(f"address {address!r}: expected host:port, such as use1-az1.cache.internal:6379")
     return HostPort(host, port)
 
 
-def _is_plain(address: str) -> bool:
-    return address.isprintable() and " " not in address
+def _can_resolve(address: str, host: str) -> bool:
+    """Return whether a host can be looked up: it is ASCII, without spaces, and its labels have 1 to 63 characters."""
+    try:
+        host.encode("idna")
+    except UnicodeError:
+        return False
+    return address.isascii() and address.isprintable() and " " not in address
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

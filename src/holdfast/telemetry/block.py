@@ -27,7 +27,6 @@ Floats: TypeAlias = "NDArray[np.floating[Any]]"
 COUNTS = ("count_2xx", "count_3xx", "count_4xx", "count_5xx", "faults")
 """The columns of `Block.counts`."""
 _MAX_COUNT = np.iinfo(np.int32).max
-_BUCKET_OFFSET = 1 << 15
 _COMPRESSION = 1
 """zlib's fastest level: a block shrinks to a third, and higher levels take four times as long for a tenth less."""
 
@@ -64,10 +63,19 @@ class Histograms:
     def merge(cls, parts: Sequence["Histograms"], groups: Integers, size: int) -> "Histograms":
         """Add up the rows of all `parts` that have the same number in `groups`, which is below `size`."""
         entries = np.repeat(groups, np.concatenate([np.diff(part.offsets) for part in parts]))
-        buckets = np.concatenate([part.buckets for part in parts]).astype(np.int64) + _BUCKET_OFFSET
-        cells, inverse = np.unique(entries * (2 * _BUCKET_OFFSET) + buckets, return_inverse=True)
-        values = np.bincount(inverse, np.concatenate([part.values for part in parts]), len(cells))
-        rows, found = np.divmod(cells, 2 * _BUCKET_OFFSET)
+        buckets = np.concatenate([part.buckets for part in parts]).astype(np.int64)
+        lowest, highest = (int(buckets.min()), int(buckets.max())) if len(buckets) else (0, 0)
+        width = highest - lowest + 1
+        cells = entries * width + (buckets - lowest)
+        values = np.concatenate([part.values for part in parts])
+        if size * width <= len(cells):  # a table of all rows and buckets is small: several times as fast as sorting
+            sums = np.bincount(cells, values, size * width)
+            cells = np.flatnonzero(sums)
+            values = sums[cells]
+        else:
+            cells, inverse = np.unique(cells, return_inverse=True)
+            values = np.bincount(inverse, values, len(cells))
+        rows, found = np.divmod(cells, width)
         offsets = np.zeros(size + 1, np.int32)
         np.cumsum(np.bincount(rows, minlength=size), out=offsets[1:])
         minima, maxima = np.full(size, np.inf, np.float32), np.full(size, -np.inf, np.float32)
@@ -75,7 +83,7 @@ class Histograms:
         np.maximum.at(maxima, groups, np.concatenate([part.maxima for part in parts]))
         return cls(
             offsets,
-            (found - _BUCKET_OFFSET).astype(np.int16),
+            (found + lowest).astype(np.int16),
             _cap(values),
             _cap(np.bincount(groups, np.concatenate([part.zeros for part in parts]), size)),
             np.bincount(groups, np.concatenate([part.sums for part in parts]), size).astype(np.float64, copy=False),

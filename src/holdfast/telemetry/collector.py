@@ -81,15 +81,17 @@ class Collector:
     def add(self, deltas: Iterable[BinDelta], now: float, lateness: float = DEFAULT_LATENESS) -> Arrivals:
         """Add deltas that arrive at `now`, from a source whose deltas may be late by `lateness` seconds.
 
-        The collector keeps `measured` of the deltas, and changes it. Raise InvalidValue, and add nothing more, if a
-        delta covers more than a minute.
+        The collector keeps `measured` of the deltas, and changes it. A source whose deltas replace others passes all
+        deltas of a bin in one call: only then the sum of those beyond a limit is right. Raise InvalidValue, and add
+        nothing more, if a delta covers more than a minute.
         """
         arrivals, seconds = Arrivals(), self.seconds
         completed = self._start(now)
         too_late = now - min(max(lateness, GRACE_SECONDS), MAX_LATENESS)
         too_early = now + MAX_AHEAD_SECONDS
+        overflowed: set[tuple[bool, int, BinKey]] = set()
         for delta in deltas:
-            start, measured = delta.start, delta.measured
+            start, measured, replaces = delta.start, delta.measured, delta.replaces
             requests = measured.requests
             if start > too_early:
                 arrivals.too_early += requests
@@ -106,10 +108,13 @@ class Collector:
             key = self._table.admit(delta.key, requests)
             if key is not delta.key:
                 arrivals.overflowed += requests
+                # Several series become one: the first of a call replaces its content, the others are added to that.
+                replaces = replaces and (is_long, number, key) not in overflowed
+                overflowed.add((is_long, number, key))
             if is_judged:
                 arrivals.late += requests
                 amendment = (self._late_minutes if is_long else self._late)[number]
-                if delta.replaces:
+                if replaces:
                     amendment.added.pop(key, None)
                     amendment.replaced[key] = measured
                 else:
@@ -117,7 +122,7 @@ class Collector:
             else:
                 arrivals.on_time += requests
                 bins = self._open[number]
-                if delta.replaces:
+                if replaces:
                     bins[key] = measured
                 else:
                     _add(bins, key, measured)

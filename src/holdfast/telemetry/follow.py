@@ -28,6 +28,8 @@ MAX_LINE_BYTES = 1_048_576
 """Longest line that is returned: the maximum of a log event of CloudWatch."""
 MAX_READ_BYTES = 4 * 1_048_576
 """Maximum bytes that one call reads from one file, so that it returns quickly and no file delays the others."""
+MAX_TOTAL_BYTES = 4 * MAX_READ_BYTES
+"""Bytes of lines after which a call reads no further file, so that many files with a backlog fill no memory."""
 MAX_FILES = 1_000
 """Maximum number of open files, below the usual limit of a process. The others are tried again at each call."""
 _IDLE_READS = 5
@@ -77,9 +79,14 @@ class FileFollower:
             with self._noting_problem(path):
                 self._open(path)
         self._from_start = True  # files that appear later are new
+        size = 0
         for file in [*self._rotated, *self._files.values()]:
+            if size >= MAX_TOTAL_BYTES:
+                break
             with self._noting_problem(file.path):
-                lines += file.read()
+                found = file.read()
+                size += sum(map(len, found))
+                lines += found
             self.overlong_lines += file.lines.overlong_lines
             file.lines.overlong_lines = 0
         for file in [file for file in self._rotated if file.idle_reads >= _IDLE_READS]:

@@ -53,7 +53,7 @@ _LOAD = (
 class TelemetryHistory:
     """The measurements of the last day, in memory and in a database. Needs NumPy.
 
-    Not thread-safe, except that `save` may run beside the other methods: it needs the database, and may take long.
+    Not thread-safe, except that `save` may run beside the other methods: it encodes and writes, which may take long.
     """
 
     def __init__(
@@ -86,17 +86,17 @@ class TelemetryHistory:
         late_minutes: Mapping[int, Amendment],
         now: float,
     ) -> None:
-        """Add complete bins and late measurements, drop the bins that are too old, and encode changes for `save`."""
+        """Add complete bins and late measurements, and drop the bins that are too old. `save` saves the changes."""
         for number, bins in complete:
             self._store.close_bin(number, bins, self._workloads)
         self._store.amend(late, late_minutes)
         self._store.prune(now)
-        for each in self._store.pop_changed():
-            encoded = encode_block(each.block, self._table)
-            self._unsaved[each.workload, each.tier, each.start] = each.seconds, encoded
 
     def save(self, now: float) -> None:
         """Save all changes, and delete the bins that are too old, in one transaction. If it fails, call it again."""
+        for each in self._store.pop_changed():  # here, and not in `add`, because it takes long
+            encoded = encode_block(each.block, self._table)
+            self._unsaved[each.workload, each.tier, each.start] = each.seconds, encoded
         changes, self._unsaved = self._unsaved, {}
         # Bins that are too old are left out, or a long failure of the database would fill the memory.
         unsaved = {key: each for key, each in changes.items() if key[2] >= now - get_retention(key[1])}
@@ -115,9 +115,9 @@ class TelemetryHistory:
             self._unsaved = unsaved | self._unsaved
             raise
 
-    def answer(self, query: SeriesQuery, now: float) -> SeriesAnswer:
-        """Answer a query. Raise InvalidValue if its step is too short for stored bins, or the answer too long."""
-        return self._store.answer(query, now)
+    def snapshot(self, workload: str) -> SeriesStore:
+        """Return the measurements of a workload as they are now. Another thread may query them."""
+        return self._store.snapshot(workload)
 
 
 def answer_from(database: Database, query: SeriesQuery, seconds: float, now: float) -> SeriesAnswer:

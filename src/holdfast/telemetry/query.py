@@ -1,6 +1,5 @@
 """A question about the measurements of the last day, and its answer. Pure."""
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,6 +7,9 @@ from msgspec import Struct
 
 from holdfast._errors import InvalidValue
 from holdfast._types import Operation, Side, Zone
+
+_MAX_SECONDS = 1e11
+"""A time in the year 5138. Computing with larger ones could overflow."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,9 +36,12 @@ class SeriesQuery:
     def __post_init__(self) -> None:
         if self.by not in (None, "zone", "operation", "instance"):
             raise InvalidValue(f"by is {self.by!r}: expected zone, operation or instance")
-        if not -math.inf < self.start < self.end < math.inf:
-            raise InvalidValue(f"start is {self.start:.0f} and end is {self.end:.0f}: expected an end after the start")
-        if self.step is not None and not 0 < self.step < math.inf:
+        if not -_MAX_SECONDS < self.start < self.end < _MAX_SECONDS:
+            raise InvalidValue(
+                f"start is {self.start:.16g} and end is {self.end:.16g}: expected seconds since the epoch, and an end "
+                "after the start"
+            )
+        if self.step is not None and not 0 < self.step < _MAX_SECONDS:
             raise InvalidValue(f"step is {self.step:g}: expected more than 0 seconds")
 
 

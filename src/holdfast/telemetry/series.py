@@ -130,6 +130,12 @@ class SeriesTable:
         self._last_seen[number] = _NOT_STORED
         return number
 
+    def snapshot(self) -> "SeriesTable":
+        """Return a table that knows only the labels of all present numbers, for another thread."""
+        copied = SeriesTable(self._limits)
+        copied._keys = dict(self._keys)
+        return copied
+
     def key(self, number: int) -> BinKey:
         return self._keys[number]
 

@@ -193,7 +193,8 @@ class WorkloadWatcher:
         if self._history is None:
             raise InvalidValue("this watcher keeps no measurements: give it a database as `history`")
         with self._lock:
-            return self._history.answer(query, self._clock.wall())
+            stored = self._history.snapshot(query.workload)
+        return stored.answer(query, self._clock.wall())  # without the lock: a query over a day takes seconds
 
     def overflowed_requests(self) -> Mapping[str, Mapping[str, int]]:
         """Return the requests counted as `other` because of a limit, by workload and name of the limit."""
@@ -219,8 +220,12 @@ class WorkloadWatcher:
         return self
 
     def close(self) -> None:
-        """Stop after the current window has been evaluated. May be repeated."""
+        """Stop after the current window has been evaluated, and save the bins that have ended. May be repeated."""
         self._loop.stop(timeout=None)
+        now = self._clock.wall()
+        # Without waiting for late measurements, or a restart would lose a second bin besides that in progress.
+        for error in self._keep(self._pop_complete(now + GRACE_SECONDS), now):
+            logger.warning("cannot save the last measurements: %s", error)
 
     def __enter__(self) -> "WorkloadWatcher":
         return self.start()
@@ -233,16 +238,21 @@ class WorkloadWatcher:
         now = self._clock.wall()
         if not 0 <= now - self._traffic_sent_at < TRAFFIC_SECONDS:
             self._send_traffic(now)
-        with self._lock:
-            complete = self._collector.pop_complete(now)
-        for number, bins in complete:
-            for watched in self._watched.values():
-                watched.pending.append((number * self.bin_seconds, bins))
+        complete = self._pop_complete(now)
         failures = [error for watched in self._watched.values() if (error := self._catch_up(watched, now)) is not None]
         if complete:
             failures += self._keep(complete, now)
         if failures:
             raise failures[0]
+
+    def _pop_complete(self, now: float) -> Sequence[tuple[int, Mapping[BinKey, Bin]]]:
+        """Return the bins that are complete at `now`. They wait for the detector."""
+        with self._lock:
+            complete = self._collector.pop_complete(now)
+        for number, bins in complete:
+            for watched in self._watched.values():
+                watched.pending.append((number * self.bin_seconds, bins))
+        return complete
 
     def _keep(self, complete: Sequence[tuple[int, Mapping[BinKey, Bin]]], now: float) -> list[Exception]:
         """Add complete bins and late measurements to the history, and save it. Return the error, if any."""

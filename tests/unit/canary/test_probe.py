@@ -69,7 +69,8 @@ def test_a_wrong_value_is_refused_with_its_name() -> None:
             ({"address": address}, "expected one such as https://")
             for address in (
                 *("a.example", "ftp://a.example", "http://", "http://a:0", "http://a:x", "http://[::1"),
-                *("http://me:word@a", "http://a b", "http://a\n"),
+                *("http://me:word@a", "http://a b", "http://a\n", "http://b\xfccher.example"),
+                *("http://a..b", f"http://{'a' * 64}"),  # no name can be looked up that has such a label
             )
         ],
         ({"address": "http://a/health"}, "expected no path in it; set `path` instead"),
@@ -77,7 +78,7 @@ def test_a_wrong_value_is_refused_with_its_name() -> None:
         ({"address": "http://a#x"}, "expected no path"),
         *[
             ({"address": address, "check": TcpCheck()}, "expected host:port")
-            for address in ("a", "a:0", "a:x", ":80", "a:80/x", "me@a:80", "a b:80", "[::1")
+            for address in ("a", "a:0", "a:x", ":80", "a:80/x", "me@a:80", "a b:80", "[::1", "a..b:80")
         ],
         ({"address": "", "check": PythonCheck(bool)}, "expected printable text"),
         ({"address": "a\n", "check": PythonCheck(bool)}, "expected printable text"),
@@ -102,6 +103,8 @@ def test_a_wrong_part_of_an_http_check_is_refused_with_its_name() -> None:
         ({"headers": {"a b": "c"}}, "headers: 'a b'"),
         ({"headers": {"A": "b\r\nC: d"}}, "headers: 'A'"),
         ({"headers": {"A": "\u20ac"}}, "headers: 'A'"),
+        ({"headers": {"host": "["}}, r"headers: Host is '\['"),
+        ({"headers": {"Host": "a b"}}, "headers: Host is 'a b'"),
     ]
     every_row(rows, check)
 

@@ -131,6 +131,18 @@ def test_a_delta_is_added_or_replaces_the_earlier_ones() -> None:
     assert pop(collector, START + 12) == [(0, 11)]
 
 
+@pytest.mark.parametrize("now", [START, START + 30])
+def test_series_beyond_a_limit_are_added_up_and_replaced_together(now: float) -> None:
+    collector = build(max_instances=1)
+    collector.add([delta(START)], START)
+    for requests in (1, 4):  # a source that reports totals reads them again
+        others = [delta(START, requests, of=key(instance=f"i-{number}"), replaces=True) for number in (2, 3)]
+        assert collector.add(others, now).overflowed == 2 * requests
+    found = [bins for _, bins in collector.pop_complete(START + 12)]
+    found += [bins for each in collector.pop_late().values() for bins in (each.added, each.replaced)]
+    assert sum(measured.requests for bins in found for one, measured in bins.items() if one.instance == OTHER) == 8
+
+
 def test_a_late_delta_is_added_or_replaces_the_earlier_ones() -> None:
     collector = build()
     for requests, replaces in ((5, False), (10, True), (1, False), (2, False)):

@@ -206,6 +206,14 @@ def test_only_so_many_files_are_open_at_once(tmp_path: Path, monkeypatch: pytest
         assert texts(follower) == ["0", "1", "2"]
 
 
+def test_files_with_much_to_read_are_read_in_several_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "MAX_TOTAL_BYTES", 5)
+    for number in range(3):
+        append(tmp_path / f"{number}.log", f"{number}\nlong\n")
+    with FileFollower([f"{tmp_path}/*.log"], from_start=True) as follower:
+        assert [texts(follower) for _ in range(4)] == [["0", "long"], ["1", "long"], ["2", "long"], []]
+
+
 def test_hundreds_of_files_are_followed(tmp_path: Path) -> None:
     paths = [tmp_path / f"{number:03}.log" for number in range(300)]
     with FileFollower([f"{tmp_path}/*.log"]) as follower:

@@ -13,11 +13,17 @@ from tests.table import every_row
 def test_queries_that_make_no_sense_are_refused_with_the_reason() -> None:
     rows: list[tuple[dict[str, Any], str]] = [
         ({"by": "side"}, "by is 'side': expected zone, operation or instance"),
-        ({"start": 200.0}, "start is 200 and end is 100: expected an end after the start"),
-        ({"start": 100.0}, "start is 100 and end is 100: expected an end after the start"),
+        ({"start": 200.0}, "start is 200 and end is 100: expected seconds since the epoch, and an end after the start"),
+        ({"start": 100.0}, "start is 100 and end is 100: expected seconds since the epoch, and an end after the start"),
         ({"start": math.nan}, "start is nan"),
         ({"start": -math.inf}, "start is -inf"),
         ({"end": math.inf}, "end is inf"),
+        (
+            {"start": -1e308},
+            r"start is -1e\+308 and end is 100: expected seconds since the epoch, and an end after the start",
+        ),
+        ({"end": 1e300}, r"start is 0 and end is 1e\+300: expected seconds since the epoch"),
+        ({"step": 1e308}, r"step is 1e\+308: expected more than 0 seconds"),
         ({"step": 0.0}, "step is 0: expected more than 0 seconds"),
         ({"step": -1.0}, "step is -1: expected more than 0 seconds"),
         ({"step": math.nan}, "step is nan: expected more than 0 seconds"),

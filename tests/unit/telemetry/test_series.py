@@ -30,6 +30,16 @@ def see(table: SeriesTable, at: float, *instances: str) -> None:
         table.mark_seen([number, table.zone_number(number), table.total_number(number)], at)
 
 
+def test_a_snapshot_knows_labels_that_are_forgotten_later() -> None:
+    table = SeriesTable()
+    number = table.number(key())
+    snapshot = table.snapshot()
+    table.forget(START, 0, 0)
+    table.forget(START + DAY, 0, 0)
+    assert len(table) == 0
+    assert snapshot.key(number) == key()
+
+
 def test_a_series_has_one_number_and_belongs_to_its_zone_and_to_all_operations() -> None:
     table = SeriesTable()
     number = table.number(key())

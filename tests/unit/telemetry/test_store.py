@@ -275,6 +275,32 @@ def test_a_bin_without_traffic_has_a_point_and_a_time_without_bins_has_none() ->
     assert points[10] == SeriesPoint(START + 10, 0, 0, 0.0, None, 0, None, None, None)
 
 
+def test_a_point_of_many_bins_has_the_sum_of_all() -> None:
+    stored = Stored(60.0)
+    for number in range(150):
+        stored.add(stored.now, Bin(count_2xx=2, success_seconds=Histogram.of([0.01, 0.02 + number / 1000])))
+        stored.advance(60)
+    stored.advance(GRACE_SECONDS)
+    [series] = stored.answer(step=86_400.0).series
+    assert sum(point.requests for point in series.points) == 300
+    assert series.total.requests == 300
+    assert series.total.p90 == pytest.approx(0.14, rel=0.05)
+
+
+def test_a_snapshot_stays_as_it_is_for_another_thread() -> None:
+    stored = Stored()
+    stored.add(START, 5)
+    stored.advance(10 + GRACE_SECONDS)
+    query = SeriesQuery(workload="shop", start=START, end=START + 900, by="instance")
+    snapshot = stored.store.snapshot("shop")
+    expected = stored.store.answer(query, stored.now)
+    stored.add(START, 5, key(instance="i-2"))
+    stored.advance(2 * SHORT_TERM)
+    stored.store.prune(stored.now)
+    assert snapshot.answer(query, START + 12) == expected
+    assert stored.store.snapshot("elsewhere").answer(query, START + 12).series == []
+
+
 def test_late_measurements_of_bins_from_before_a_restart_are_added_to_them() -> None:
     before = Stored()
     before.add(START, 5)

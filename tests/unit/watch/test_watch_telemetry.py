@@ -15,8 +15,9 @@ from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.telemetry import Bin, BinDelta, BinKey, Window, build_deltas
 from holdfast.telemetry.bins import SHORT_TERM
 from holdfast.telemetry.collector import Arrivals
-from holdfast.telemetry.query import SeriesQuery
+from holdfast.telemetry.query import SeriesAnswer, SeriesQuery
 from holdfast.telemetry.series import SeriesLimits
+from holdfast.telemetry.store import SeriesStore
 from holdfast.testing import FakeClock
 from holdfast.watch import CurrentVerdict, WatchedWorkload, WorkloadWatcher
 from holdfast.watch.watch import NO_WHOLE_BIN, OVERFLOW_LOG_SECONDS
@@ -182,6 +183,38 @@ def test_queries_are_answered_also_after_a_restart(tmp_path: Path, history: Unre
         "az3": [(100, 0, 10)] * 3,
     }
     assert World(tmp_path, clock=world.clock, history=history).watch.answer(query) == answer
+
+
+def test_a_query_that_takes_long_holds_up_neither_senders_nor_verdicts(
+    tmp_path: Path, history: UnreliableDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = World(tmp_path, history=history)
+    answer, expected = SeriesStore.answer, {"az1": [100] * 3, "az2": [100] * 3, "az3": [100] * 3}
+
+    def answer_late(store: SeriesStore, query: SeriesQuery, now: float) -> SeriesAnswer:
+        world.seconds(32, failing="az2")
+        return answer(store, query, now)
+
+    world.seconds(32)
+    monkeypatch.setattr(SeriesStore, "answer", answer_late)
+    found = world.watch.answer(SeriesQuery(workload="shop", start=START, end=START + 60, by="zone"))
+    assert {series.label: [point.requests for point in series.points] for series in found.series} == expected
+    assert current(world).kind is VerdictKind.ISOLATED
+
+
+def test_a_watcher_that_is_closed_loses_only_the_bin_in_progress(
+    tmp_path: Path, history: UnreliableDatabase, caplog: pytest.LogCaptureFixture
+) -> None:
+    world = World(tmp_path, history=history)
+    world.seconds(11)  # the first bin has ended, but still waits for late measurements
+    history.is_away = True
+    world.watch.close()
+    assert "cannot save the last measurements: the history is away" in caplog.messages
+    history.is_away = False
+    world.watch.close()
+    query = SeriesQuery(workload="shop", start=START, end=START + 10)
+    [series] = World(tmp_path, clock=world.clock, history=history).watch.answer(query).series
+    assert series.total.requests == 300
 
 
 def test_late_measurements_are_in_answers_and_in_no_window(tmp_path: Path, history: UnreliableDatabase) -> None:

@@ -58,12 +58,18 @@ from holdfast.watch.store import SUBSYSTEM as WATCH
 
 logger = logging.getLogger("holdfast.detection")
 
-ANSWER_TIMEOUT = 6.0
-"""Seconds that the child waits for an answer of the server: longer than the server waits for its database."""
+ANSWER_SECONDS = 1.0
+"""How long the child waits for an answer of the server, in addition to the time that the server waits for its
+database."""
 NICENESS = 5
 """On a busy machine the server gets three times as much of a core as this process, so that its API stays quick."""
+MAX_MEMBERS = 1_000
+"""Maximum members of a gzip body, such as of files that were appended to each other. Each costs a copy of the rest."""
 MAX_BATCHES = 10_000
 """Batches whose ids are remembered, to recognize a repeated one: 40 senders for a minute."""
+
+
+_STOPPED = "the server has closed the connection"
 
 
 class Channel:
@@ -74,7 +80,9 @@ class Channel:
         self._target = target
         self._writing = threading.Lock()
         self._numbers = count(1)
-        self._questions: dict[int, Future[Answer]] = {}
+        self._asking = threading.Lock()
+        self._questions: dict[int, Future[Answer]] | None = {}
+        """The questions that wait for an answer; None after the end of the connection."""
 
     def read(self) -> ToChild | None:
         """Return the next message, or None if the server has closed the connection. Pass on answers."""
@@ -83,11 +91,12 @@ class Channel:
             size = LENGTH.unpack(length)[0] if len(length) == LENGTH.size else 0
             content = self._source.read(size)
             if not size or len(content) < size:  # the server may be killed in the middle of a message
+                self._refuse_questions()
                 return None
             message = decode_to_child(content)
             if not isinstance(message, Answer):
                 return message
-            question = self._questions.pop(message.number, None)
+            question = self._pop_question(message.number)
             if question is not None:
                 question.set_result(message)
 
@@ -96,29 +105,45 @@ class Channel:
             self._target.write(encode_message(message))
             self._target.flush()
 
-    def ask(self, question: ReadStates | Evacuate) -> bytes:
-        """Ask the server, and return the content of its answer. Raise EngineUnavailable without an answer in time."""
+    def ask(self, question: ReadStates | Evacuate, seconds: float) -> bytes:
+        """Ask the server, and return the content of its answer. Raise EngineUnavailable without one in `seconds`."""
         question.number = next(self._numbers)
-        answered = self._questions[question.number] = Future()
+        answered: Future[Answer] = Future()
+        with self._asking:
+            if self._questions is None:
+                raise EngineUnavailable(_STOPPED)
+            self._questions[question.number] = answered
         self.send(question)
         try:
-            return get_content(answered.result(ANSWER_TIMEOUT))
+            return get_content(answered.result(seconds))
         except TimeoutError as error:
-            self._questions.pop(question.number, None)
-            raise EngineUnavailable(f"the server did not answer within {ANSWER_TIMEOUT:g} s") from error
+            self._pop_question(question.number)
+            raise EngineUnavailable(f"the server did not answer within {seconds:g} s") from error
+
+    def _pop_question(self, number: int) -> "Future[Answer] | None":
+        with self._asking:
+            return None if self._questions is None else self._questions.pop(number, None)
+
+    def _refuse_questions(self) -> None:
+        """Raise an error in all threads that wait for an answer, so that the process can end at once."""
+        with self._asking:
+            questions, self._questions = self._questions or {}, None
+        for question in questions.values():
+            question.set_exception(EngineUnavailable(_STOPPED))
 
 
 class ServerHandler:
     """A VerdictHandler that asks the server, which has the zone states and evacuates."""
 
-    def __init__(self, channel: Channel) -> None:
+    def __init__(self, channel: Channel, seconds: float) -> None:
         self._channel = channel
+        self._seconds = seconds
 
     def read_states(self, workload: str) -> Mapping[Zone, ZoneState]:
-        return msgspec.msgpack.decode(self._channel.ask(ReadStates(0, workload)), type=States)
+        return msgspec.msgpack.decode(self._channel.ask(ReadStates(0, workload), self._seconds), type=States)
 
     def evacuate(self, verdict: Verdict, zones: frozenset[Zone]) -> None:
-        self._channel.ask(Evacuate(0, verdict, sorted(zones)))
+        self._channel.ask(Evacuate(0, verdict, sorted(zones)), self._seconds)
 
 
 class EventSender:
@@ -194,7 +219,7 @@ def decompress(body: bytes) -> bytes:
     """Return the content of a gzip body. Raise InvalidValue if it is damaged, or longer than MAX_BODY_BYTES."""
     found = bytearray()
     try:
-        while body:  # a body may have several members, one after the other
+        for _ in range(MAX_MEMBERS):
             member = zlib.decompressobj(zlib.MAX_WBITS | 16)
             found += member.decompress(body, MAX_BODY_BYTES + 1 - len(found))
             if len(found) > MAX_BODY_BYTES:
@@ -204,9 +229,11 @@ def decompress(body: bytes) -> bytes:
             if not member.eof:
                 raise InvalidValue("the body is not complete gzip data: it ends too early")
             body = member.unused_data
+            if not body:
+                return bytes(found)
     except zlib.error as error:
         raise InvalidValue(f"the body is not gzip data: {error}") from error
-    return bytes(found)
+    raise InvalidValue(f"the body has more than {MAX_MEMBERS:,} members of gzip: compress all lines together")
 
 
 def run(channel: Channel, settings: Settings) -> None:
@@ -217,7 +244,7 @@ def run(channel: Channel, settings: Settings) -> None:
         watcher = WorkloadWatcher(
             [workload.to_watched_workload() for workload in settings.workload],
             store,
-            evacuator=ServerHandler(channel),
+            evacuator=ServerHandler(channel, settings.database.timeout + ANSWER_SECONDS),
             events=events,
             history=databases.database(TELEMETRY),
             bin_seconds=settings.telemetry.bin_seconds,
@@ -230,7 +257,8 @@ def run(channel: Channel, settings: Settings) -> None:
         stack.enter_context(
             SourcePoller(sources, lambda: build_source_context(settings), watcher, store, events.report_polled)
         )
-        queries = stack.enter_context(ThreadPoolExecutor(1, thread_name_prefix="holdfast-queries"))
+        queries = ThreadPoolExecutor(1, thread_name_prefix="holdfast-queries")
+        stack.callback(queries.shutdown, wait=False, cancel_futures=True)  # the last bins are saved meanwhile
         channel.send(Ready())
         while (message := channel.read()) is not None:
             match message:

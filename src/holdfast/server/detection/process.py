@@ -38,21 +38,35 @@ from holdfast.server.detection.messages import (
     encode_message,
     get_content,
 )
+from holdfast.telemetry.collector import GRACE_SECONDS
 from holdfast.telemetry.query import SeriesQuery
 from holdfast.watch import CurrentVerdict, TrafficSample, VerdictHandler
-from holdfast.watch.watch import KEPT_TRAFFIC_SAMPLES, build_unknown_verdict
+from holdfast.watch.watch import KEPT_TRAFFIC_SAMPLES, NO_WHOLE_BIN, STALE_BINS, build_unknown_verdict
 
 logger = logging.getLogger("holdfast.detection")
 
 START_SECONDS = 15.0
 """How long the server waits for the child when it starts: it loads a day of measurements."""
+LOAD_SECONDS = 600.0
+"""How long the child may take to start before it is killed: 60,000 series take ten seconds, and it must not be killed
+again and again."""
 STOP_SECONDS = 1.0
 """How long the child may take to finish its window before it is killed: less than the server's own timeout."""
-MAX_WAITING = 32
-"""Questions that may wait for the child, for about a second. Further ones are refused, so that memory is bounded."""
+ANSWER_SECONDS = 10.0
+"""How long a question waits for its answer. Senders give up after five seconds, and send the batch again."""
+SILENT_SECONDS = 20.0
+"""A child that sends nothing for this long hangs, and is killed: it sends a sample of traffic every second. Three times
+`database.timeout` is added, because it may wait for its database as often in a row."""
+MAX_BATCHES = 32
+"""Batches of telemetry that may wait for the child, for about a second. Further ones are refused: memory is bounded."""
+MAX_QUERIES = 16
+"""Queries that may wait. They have a limit of their own, so that slow ones never keep telemetry out."""
 STABLE_SECONDS = 30.0
 """A child that ran this long was well: after its end, the next one starts at once."""
 RESTARTING = "the detection process is not running: it is being restarted"
+OUTDATED = "the detection process has not judged a window for too long"
+COMMAND = (sys.executable, "-P", "-m", "holdfast.server.detection.child")
+"""Starts the child. With -P, it imports nothing from the working directory, like the server itself."""
 
 
 class DetectionProcess:
@@ -75,12 +89,15 @@ class DetectionProcess:
         self._clock = clock or SystemClock()
         self._child: Process | None = None
         self._is_ready = False
-        self._waiting: dict[int, asyncio.Future[Answer]] = {}
+        self._batches: dict[int, asyncio.Future[Answer]] = {}
+        self._queries: dict[int, asyncio.Future[Answer]] = {}
+        """The questions that wait for an answer, by number."""
         self._numbers = count(1)
         self._tasks: set[asyncio.Task[None]] = set()
         self._supervisor: asyncio.Task[None] | None = None
         self._first_start = asyncio.Event()
-        self._verdicts: dict[str, Verdict] = {}
+        self._verdicts: dict[str, tuple[Verdict, float]] = {}
+        """The verdict of the latest window of each workload, and the monotonic time at which it arrived."""
         self._traffic: deque[TrafficSample] = deque(maxlen=KEPT_TRAFFIC_SAMPLES)
         self.restarts = 0
         """Number of times that the child ended unexpectedly."""
@@ -107,11 +124,18 @@ class DetectionProcess:
 
     def current_verdicts(self) -> Mapping[str, Verdict]:
         """Return the verdict of the latest window of each workload: UNKNOWN while the child is not running."""
-        now = self._clock.wall()
-        return {
-            workload.name: self._verdicts.get(workload.name) or build_unknown_verdict(workload.name, now, RESTARTING)
-            for workload in self._settings.workload
-        }
+        return {workload.name: self._get_current_verdict(workload.name) for workload in self._settings.workload}
+
+    def _get_current_verdict(self, workload: str) -> Verdict:
+        verdict, received_at = self._verdicts.get(workload, (None, 0.0))
+        reason = NO_WHOLE_BIN if self._is_ready else RESTARTING
+        if verdict is not None:
+            # The child sends one after each bin. It skips a window that it cannot evaluate for STALE_BINS.
+            longest_pause = STALE_BINS * self.bin_seconds + GRACE_SECONDS + self._settings.database.timeout
+            if self._clock.monotonic() - received_at <= longest_pause:
+                return verdict
+            reason = OUTDATED
+        return build_unknown_verdict(workload, self._clock.wall(), reason)
 
     async def start(self) -> None:
         """Start the child, and wait until it is ready, has failed for the first time, or START_SECONDS have passed."""
@@ -147,21 +171,25 @@ class DetectionProcess:
         return await self._ask(Query(0, query))
 
     async def _ask(self, question: Ingest | Query) -> bytes:
-        if not self._is_ready:
-            raise EngineUnavailable(RESTARTING)
-        if len(self._waiting) >= MAX_WAITING:
-            raise EngineUnavailable(f"{format_count(MAX_WAITING, 'request')} wait for the detection process already")
-        question.number = next(self._numbers)
-        answered = self._waiting[question.number] = asyncio.get_running_loop().create_future()
-        try:
-            await self._send(question)
-            return get_content(await answered)
-        finally:
-            self._waiting.pop(question.number, None)
-
-    async def _send(self, message: ToChild) -> None:
         child = self._child
-        if child is None or child.stdin is None:
+        if not self._is_ready or child is None:
+            raise EngineUnavailable(RESTARTING)
+        waiting, limit = (self._queries, MAX_QUERIES) if isinstance(question, Query) else (self._batches, MAX_BATCHES)
+        if len(waiting) >= limit:
+            raise EngineUnavailable(f"{format_count(limit, 'request')} wait for the detection process already")
+        question.number = next(self._numbers)
+        answered = waiting[question.number] = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                await self._send(child, question)
+                return get_content(await answered)
+        except TimeoutError as error:
+            raise EngineUnavailable(f"the detection process did not answer within {ANSWER_SECONDS:g} s") from error
+        finally:
+            waiting.pop(question.number, None)
+
+    async def _send(self, child: Process, message: ToChild) -> None:
+        if child is not self._child or child.stdin is None:  # the next child must not get what was meant for this one
             raise EngineUnavailable(RESTARTING)
         try:
             child.stdin.write(encode_message(message))
@@ -178,6 +206,8 @@ class DetectionProcess:
                 await self._run_child()
             except OSError as error:
                 logger.warning("cannot start the detection process: %s", error)
+            except Exception:
+                logger.exception("the detection process sent a message that cannot be handled")
             self.restarts += 1
             failures = 0 if self._clock.monotonic() - began >= STABLE_SECONDS else failures + 1
             pause = FAILURE_BACKOFF.delay(failures, pause, random.random) if failures else 0.0
@@ -188,40 +218,49 @@ class DetectionProcess:
     async def _run_child(self) -> None:
         """Run the child until it ends. If this task is cancelled, stop the child."""
         self._child = child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "holdfast.server.detection.child"),
+            *COMMAND,
             stdin=PIPE,
             stdout=PIPE,
             start_new_session=True,  # so that Ctrl-C reaches only the server, which then stops the child
         )
         assert child.stdout is not None
         try:
-            await self._send(Start(pickle.dumps(self._settings)))
-            await self._read(child.stdout)
+            await self._send(child, Start(pickle.dumps(self._settings)))
+            await self._read(child, child.stdout)
         except EngineUnavailable:  # it ended before it had read its settings
             pass
         finally:
             self._is_ready = False
             self._child = None
             self._verdicts.clear()
-            for waiting in self._waiting.values():
+            for verdict in self.current_verdicts().values():
+                self._publish("current", msgspec.json.encode(CurrentVerdict(verdict)))
+            for waiting in (*self._batches.values(), *self._queries.values()):
                 if not waiting.done():
                     waiting.set_exception(EngineUnavailable(RESTARTING))
             await _stop(child)
 
-    async def _read(self, source: asyncio.StreamReader) -> None:
-        """Handle the messages of the child until it closes the connection."""
+    async def _read(self, child: Process, source: asyncio.StreamReader) -> None:
+        """Handle the messages of the child until it closes the connection, or hangs."""
+        silent_seconds = SILENT_SECONDS + 3 * self._settings.database.timeout
         while True:
             try:
-                length = await source.readexactly(LENGTH.size)
-                message = decode_from_child(await source.readexactly(LENGTH.unpack(length)[0]))
+                # It loads its state before its first message, which may take longer.
+                async with asyncio.timeout(silent_seconds if self._is_ready else LOAD_SECONDS):
+                    length = await source.readexactly(LENGTH.size)
+                    message = decode_from_child(await source.readexactly(LENGTH.unpack(length)[0]))
             except asyncio.IncompleteReadError:
                 return
-            self._handle(message)
+            except TimeoutError:
+                logger.warning("the detection process hangs: it is killed")
+                child.kill()
+                return
+            self._handle(child, message)
 
-    def _handle(self, message: FromChild) -> None:
+    def _handle(self, child: Process, message: FromChild) -> None:
         match message:
             case Answer():
-                answered = self._waiting.get(message.number)
+                answered = self._batches.get(message.number) or self._queries.get(message.number)
                 if answered is not None and not answered.done():  # otherwise the client has disconnected
                     answered.set_result(message)
             case Event():
@@ -230,7 +269,7 @@ class DetectionProcess:
                 self._is_ready = True
                 self._first_start.set()
             case ReadStates() | Evacuate():
-                task = asyncio.create_task(self._serve(message))
+                task = asyncio.create_task(self._serve(child, message))
                 self._tasks.add(task)
                 task.add_done_callback(self._tasks.discard)
 
@@ -240,15 +279,15 @@ class DetectionProcess:
             return
         if event.name == "current":
             verdict = msgspec.json.decode(event.content, type=CurrentVerdict).verdict
-            known = self._verdicts.get(verdict.workload)
-            self._verdicts[verdict.workload] = verdict
+            known, _ = self._verdicts.get(verdict.workload, (None, 0.0))
+            self._verdicts[verdict.workload] = verdict, self._clock.monotonic()
             if known is not None and known.id == verdict.id:
                 return
         elif event.name == "traffic":
             self._traffic.append(msgspec.json.decode(event.content, type=TrafficSample))
         self._publish(event.name, event.content)
 
-    async def _serve(self, question: ReadStates | Evacuate) -> None:
+    async def _serve(self, child: Process, question: ReadStates | Evacuate) -> None:
         """Answer a question of the child. It needs a store, so it runs in a thread."""
         try:
             if isinstance(question, ReadStates):
@@ -261,7 +300,7 @@ class DetectionProcess:
         except Exception as error:  # noqa: BLE001 - the child reports it
             answer = build_error_answer(question.number, error)
         with suppress(EngineUnavailable):
-            await self._send(answer)
+            await self._send(child, answer)
 
 
 async def _stop(child: Process) -> None:
@@ -269,8 +308,17 @@ async def _stop(child: Process) -> None:
     if child.stdin is not None:
         child.stdin.close()
     try:
-        await asyncio.wait_for(child.wait(), STOP_SECONDS)
+        async with asyncio.timeout(STOP_SECONDS):
+            await _wait(child)
     except TimeoutError:
         with suppress(ProcessLookupError):
             child.kill()
-        await child.wait()
+        await _wait(child)
+
+
+async def _wait(child: Process) -> None:
+    """Wait for the end of the child. Read its output: a child that cannot write would not end, nor asyncio notice."""
+    assert child.stdout is not None
+    while await child.stdout.read(65_536):
+        pass
+    await child.wait()

@@ -7,6 +7,7 @@ from typing import Self
 
 from holdfast._background import BackgroundLoop
 from holdfast._clock import SystemClock
+from holdfast.calls.periodic import host_name
 from holdfast.config.settings import TelemetrySourceSettings
 from holdfast.server.detection.messages import IngestResult, build_result
 from holdfast.telemetry.source import PolledSource, SourceContext, open_source
@@ -43,11 +44,12 @@ class SourcePoller:
     def __enter__(self) -> Self:
         for number, each in enumerate(self._settings):
             name = f"{number}/{each.kind}"
-            source = open_source(each.kind, each.options, self._build_context(), self._store.load_position(name))
+            key = f"{host_name()}/{name}"  # the database may be that of servers on other hosts, with other files
+            source = open_source(each.kind, each.options, self._build_context(), self._store.load_position(key))
             self._stack.callback(source.close)
             loop = BackgroundLoop(
                 f"holdfast-source-{number}",
-                self._build_step(name, source),
+                self._build_step(name, key, source),
                 action=f"read telemetry from source {name}",
                 logger=logger,
             )
@@ -58,7 +60,7 @@ class SourcePoller:
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
 
-    def _build_step(self, name: str, source: PolledSource) -> Callable[[], float]:
+    def _build_step(self, name: str, key: str, source: PolledSource) -> Callable[[], float]:
         saved, problem = source.state, None
 
         def step() -> float:
@@ -72,7 +74,7 @@ class SourcePoller:
                 arrivals = self._watcher.ingest(batch.deltas, source.lateness, requests=batch.requests)
                 self._report(build_result(batch, arrivals, now))
             if source.state != saved:
-                self._store.save_position(name, source.state)
+                self._store.save_position(key, source.state)
                 saved = source.state
             return POLL_SECONDS
 

@@ -74,7 +74,10 @@ class ServerSink(BufferedSink):
         if status == 413 and len(batch.lines) > 1:  # the lines go into smaller batches, from now on
             self._max_batch_lines = (len(batch.lines) + 1) // 2
             return
-        if status < 400:
+        if 300 <= status < 400:  # a proxy sends elsewhere: the server has not got the lines
+            location = response.getheader("Location") or "nowhere"
+            raise http.client.HTTPException(f"the answer is a redirect to {location[:200]}: use its address instead")
+        if status < 300:
             self._accepts_gzip = "gzip" in (response.getheader("Accept-Encoding") or "").lower()
             self._report_refused(answer.refused, f"first reason: {answer.reason or 'none given'}")
         else:  # sending the same lines again would be useless

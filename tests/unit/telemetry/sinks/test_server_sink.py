@@ -160,6 +160,18 @@ def test_a_sender_that_is_refused_again_and_again_says_so_once_a_minute(
     assert (sink.refused_lines, sink.held_lines, len(caplog.messages)) == (3, 0, 1)
 
 
+def test_lines_are_held_and_the_address_told_if_the_answer_is_a_redirect(
+    receiver: Receiver, sink: ServerSink, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.answer, receiver.headers = 308, {"Location": "https://other"}
+    sink.emit(b"one")
+    assert not sink.flush()
+    assert (sink.sent_lines, sink.held_lines) == (0, 1)
+    assert "the answer is a redirect to https://other: use its address instead" in caplog.text
+    receiver.answer = 202
+    assert sink.flush()
+
+
 def test_a_batch_whose_answer_was_lost_is_sent_again_with_the_same_id(receiver: Receiver, sink: ServerSink) -> None:
     sink.emit(b"one")
     receiver.loses_answers = True
