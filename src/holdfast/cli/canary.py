@@ -134,11 +134,10 @@ def _open_canary(values: Settings, probes: "Sequence[Probe]", exports: Sequence[
     """Open the canary with its sinks. At the end, send the last results."""
     from holdfast.canary import Canary, CanaryMetrics
     from holdfast.metrics import ExportContext, LogExporter, open_exporters
-    from holdfast.status.sources.web import check_address
     from holdfast.telemetry.sinks.lines import EmfSink
     from holdfast.telemetry.sinks.server import ServerSink
 
-    lines = ServerSink(check_address(values.telemetry.server), token=read_token())
+    lines = ServerSink(values.telemetry.server, token=read_token())
     sink = _SinkByWorkload(
         {each.name: EmfSink(lines, component=COMPONENT, region=each.region) for each in values.workload}
     )

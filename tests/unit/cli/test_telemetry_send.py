@@ -81,6 +81,7 @@ def test_lines_that_are_too_long_are_counted_as_not_sent(
     ("words", "expected"),
     [
         (["missing"], "missing cannot be read: No such file or directory"),
+        (["/"], "/ is a folder: name the files in it"),
         (["--follow"], "--follow is for files"),
         (["--follow", "-"], "--follow is for files"),
         (["--server", "nowhere"], "address 'nowhere'"),

@@ -26,7 +26,6 @@ from holdfast.cli.output import (
     require_file,
 )
 from holdfast.cli.remote import read_token
-from holdfast.status.sources.web import check_address
 from holdfast.telemetry.follow import FileFollower, LineSplitter
 from holdfast.telemetry.sinks.buffered import MAX_HELD_LINES
 from holdfast.telemetry.sinks.server import ServerSink
@@ -59,7 +58,7 @@ def send(
         require_file(path)
     if follow and (not files or STANDARD_INPUT in files):
         raise InvalidValue("--follow is for files: standard input is always read until it ends")
-    address = check_address(server)
+    sink = ServerSink(server, token=read_token())
     with ExitStack() as stack:
         stop = stack.enter_context(StopSignals())
         stack.enter_context(_print_warnings(as_json=json))
@@ -68,7 +67,6 @@ def send(
             lines = FollowedLines(stack.enter_context(FileFollower(files)), as_json=json)
         else:
             lines = FileLines([_open(path, stack) for path in files or (STANDARD_INPUT,)])
-        sink = ServerSink(address, token=read_token())
         with sink, create_progress() as progress:
             sender = LineSender(sink, can_drop=lines.is_live)
             task = progress.add_task("", total=None)
@@ -219,6 +217,8 @@ def _open(path: str, stack: ExitStack) -> int:
     except OSError as error:
         raise InvalidValue(f"{describe_input(path)} cannot be read: {error.strerror}") from error
     stack.callback(os.close, descriptor)
+    if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        raise InvalidValue(f"{path} is a folder: name the files in it")
     return descriptor
 
 
