@@ -57,7 +57,7 @@ def test_what_is_no_az_id_is_refused_with_what_is_expected(text: str, complaint:
     ["", "nowhere", "127.0.0.1:8470", "ftp://host", "http://", "http://host:x", "http://host:0", "http://a b"],
 )
 def test_an_address_of_a_server_that_is_no_http_url_is_refused(address: str) -> None:
-    with pytest.raises(InvalidValue, match="expected one such as http://127.0.0.1:8470"):
+    with pytest.raises(InvalidValue, match="expected one such as http://"):
         check_address(address)
 
 

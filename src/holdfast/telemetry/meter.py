@@ -61,7 +61,6 @@ class Meter:
         The operation is by default the function's qualified name. An exception is a fault, unless `client_errors` says
         that the caller caused it. A generator cannot be measured: use `measure` in its body.
         """
-
         if callable(operation):
             raise InvalidValue(f"{operation!r} is no operation: write @meter.measured(), with parentheses")
 

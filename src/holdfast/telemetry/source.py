@@ -112,10 +112,16 @@ SOURCES: Plugins[SourceType] = Plugins(
 
 def parse_source_options(kind: str, options: Mapping[str, Any]) -> Struct:
     """Return the options of a source. Raise SettingsError if no source is called `kind`, InvalidValue for an option."""
+    wanted = SOURCES.get(kind).options_type
+    known = [field.name for field in msgspec.structs.fields(wanted)]
+    for option in options:
+        if option not in known:
+            raise InvalidValue(f"options.{option}: unknown option of source {kind}, expected {', '.join(known)}")
     try:
-        return msgspec.convert(options, SOURCES.get(kind).options_type)
+        return msgspec.convert(options, wanted)
     except msgspec.ValidationError as error:
-        raise InvalidValue(f"options: {error}") from error
+        problem, _, path = str(error).partition(" - at `$.")
+        raise InvalidValue(f"options{path and '.'}{path.rstrip('`')}: {problem}") from error
 
 
 def open_source(kind: str, options: Mapping[str, Any], context: SourceContext, state: str = "") -> PolledSource:

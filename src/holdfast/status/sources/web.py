@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-
 TIMEOUT_SECONDS = 2.0
 """Seconds for connecting, and for each read: a source that needs longer counts as unavailable."""
 STREAM_TIMEOUT_SECONDS = 40.0

@@ -11,8 +11,8 @@ import msgspec
 
 from holdfast._background import RetryLater
 from holdfast._backoff import Backoff, Jitter
-from holdfast._log_limiter import LogLimiter
 from holdfast._errors import InvalidValue
+from holdfast._log_limiter import LogLimiter
 from holdfast._names import check_address, format_count
 from holdfast.calls.classify import parse_retry_after
 from holdfast.telemetry.sinks.buffered import FLUSH_SECONDS, Batch, BufferedSink, logger
@@ -30,8 +30,7 @@ _FAILURES = (OSError, http.client.HTTPException)
 _CLOSED_WHILE_IDLE = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError)
 _FASTEST = 1
 """Level of gzip. Lines repeat each other, so the fastest level already saves more than nine tenths."""
-_TOKEN = re.compile(r"[!-~]+")
-_NO_TOKEN = "there is no token: set HOLDFAST_TOKEN, or pass `token=` to ServerSink, of a credential of role sender"
+_PRINTABLE = re.compile(r"[!-~]+")
 _SPREAD = 0.25
 """Part of Retry-After that is added at random, so that senders do not return at the same moment."""
 
@@ -45,7 +44,7 @@ class ServerSink(BufferedSink):
 
     def __init__(self, address: str, *, token: str | None = None) -> None:
         self._address = urlsplit(check_address(address))
-        if token is not None and not _TOKEN.fullmatch(token):  # the message must not contain it
+        if token is not None and not _PRINTABLE.fullmatch(token):  # the message must not contain it
             raise InvalidValue(
                 "token: expected text without spaces and line ends, such as `file.read().strip()`, or None without one"
             )
@@ -89,7 +88,7 @@ class ServerSink(BufferedSink):
         else:  # sending the same lines again would be useless
             reason = f"HTTP {status}: {answer.detail or 'no reason given'}"
             if status == 401 and "Authorization" not in self._headers:
-                reason = f"HTTP 401: {_NO_TOKEN}"
+                reason = "HTTP 401: there is no token: set HOLDFAST_TOKEN, or pass `token=` to ServerSink"
             self._report_refused(len(batch.lines), reason)
         self._count_sent(batch, len(batch.lines))
 

@@ -184,7 +184,7 @@ def test_a_token_with_a_character_that_no_token_has_is_refused_and_not_shown(tok
 
 
 def test_an_address_that_is_no_url_is_refused_at_once() -> None:
-    with pytest.raises(InvalidValue, match="address '127.0.0.1:8470'"):
+    with pytest.raises(InvalidValue, match=r"address '127\.0\.0\.1:8470'"):
         ServerSink("127.0.0.1:8470")
 
 
