@@ -1,4 +1,4 @@
-"""Make one probe: an HTTP request, a TCP connection, or a call of a Python function. None follows or repeats anything.
+"""Make one probe: an HTTP request, a TCP connection, or a call of a Python function. No redirects, no retries.
 
 HTTP/1.1 is written here, over the event loop's streams: the core install has no HTTP client that can be cancelled.
 """

@@ -42,13 +42,13 @@ class SourcePoller:
 
     def __enter__(self) -> Self:
         for number, each in enumerate(self._settings):
-            name = f"{number}/{each.kind}"
+            name, title = f"{number}/{each.kind}", f"telemetry.source[{number}] ({each.kind})"
             source = open_source(each.kind, each.options, self._build_context(), self._store.load_position(name))
             self._stack.callback(source.close)
             loop = BackgroundLoop(
                 f"holdfast-source-{number}",
-                self._build_step(name, source),
-                action=f"read telemetry from source {name}",
+                self._build_step(name, title, source),
+                action=f"read telemetry of {title}",
                 logger=logger,
             )
             loop.start()
@@ -58,7 +58,7 @@ class SourcePoller:
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
 
-    def _build_step(self, name: str, source: PolledSource) -> Callable[[], float]:
+    def _build_step(self, name: str, title: str, source: PolledSource) -> Callable[[], float]:
         saved, problem = source.state, None
 
         def step() -> float:
@@ -66,7 +66,7 @@ class SourcePoller:
             now = SystemClock().wall()
             batch = source.poll(now)
             if batch.problem is not None and batch.problem != problem:
-                logger.warning("telemetry source %s: %s", name, batch.problem)
+                logger.warning("%s: %s", title, batch.problem)
             problem = batch.problem
             if batch.accepted or batch.refused:
                 arrivals = self._watcher.ingest(batch.deltas, source.lateness, requests=batch.requests)
