@@ -19,15 +19,15 @@ from holdfast.telemetry.bins import BinDelta, RequestRow
 
 
 class SourceBatch(Struct):
-    """What a source has read: measurements, and the records that it could not use."""
+    """The result of reading a source: measurements, and the numbers of records that it could not use."""
 
     deltas: list[BinDelta] = []
     requests: dict[int, list[RequestRow]] = {}
     """Single requests by the number of their bin, in addition to `deltas`."""
     accepted: int = 0
-    """Number of records that became measurements."""
+    """Number of records that were used."""
     refused: dict[str, int] = {}
-    """Number of records that did not, by reason: a short fixed text such as `invalid` or `unknown_zone`."""
+    """Number of refused records by reason: a short fixed text such as `invalid` or `unknown_zone`."""
     problem: str | None = None
     """The first refusal in full: which record, what is wrong, what was expected."""
     oldest: float | None = None
@@ -86,7 +86,7 @@ class PolledSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceContext:
-    """All that polled sources get besides their own options."""
+    """The values that polled sources get besides their own options."""
 
     workloads: Sequence[SourceWorkload]
     bin_seconds: float

@@ -177,7 +177,7 @@ def test_followed_files_are_read_once_more_after_a_stop_and_problems_are_told_on
     with FileFollower([str(log)]) as follower:
         lines = FollowedLines(follower, as_json=False, sleep=sleep)
         assert [line for part in lines.read(stop) for line in part] == [b"one", b"two"]
-    assert capsys.readouterr().err.count("cannot be read, and is tried again") == 1
+    assert capsys.readouterr().err.count("cannot be read, trying again") == 1
 
 
 def test_reading_ends_at_a_stop(here: Path) -> None:

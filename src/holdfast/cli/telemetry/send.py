@@ -33,7 +33,7 @@ from holdfast.telemetry.sinks.server import ServerSink
 POLL_SECONDS = 0.25
 """Interval at which input is read: as often as a sink sends."""
 GIVE_UP_SECONDS = 10.0
-"""How long the command waits for a server that takes no line, before it ends, or drops the oldest lines."""
+"""How long the command waits for a server that accepts no line, before it ends or drops the oldest lines."""
 _WAIT_SECONDS = 0.02
 _BLOCK_BYTES = 65_536
 
@@ -155,7 +155,7 @@ class FollowedLines:
             yield self._follower.read()
             for path, reason in self._follower.problems.items():
                 if known.get(path) != reason:
-                    print_note(f"{path} cannot be read, and is tried again: {reason}", as_json=self._as_json)
+                    print_note(f"{path} cannot be read, trying again: {reason}", as_json=self._as_json)
             known = dict(self._follower.problems)
             if is_last:
                 return
@@ -163,10 +163,10 @@ class FollowedLines:
 
 
 class LineSender:
-    """Passes lines to a sink, no faster than the server takes them.
+    """Passes lines to a sink, no faster than the server accepts them.
 
-    If the server takes none for `GIVE_UP_SECONDS`, the sender gives up. With `can_drop`, it goes on without waiting
-    until the server takes lines again, and the sink drops its oldest lines.
+    If the server accepts none for `GIVE_UP_SECONDS`, the sender gives up. With `can_drop`, it does not give up or wait:
+    the sink drops its oldest lines until the server accepts lines again.
     """
 
     def __init__(
@@ -185,7 +185,7 @@ class LineSender:
         self._progress_at = clock()
 
     def send(self, lines: Iterable[bytes], stop: StopSignals) -> bool:
-        """Send lines, except empty ones. Return False if the server takes none."""
+        """Send lines, except empty ones. Return False if the server accepts none."""
         for line in lines:
             if not line.strip():
                 continue

@@ -1,4 +1,4 @@
-"""Poll the telemetry sources of the settings, such as files, and remember how far each was read."""
+"""Poll the telemetry sources of the settings, such as files, and save the position in each."""
 
 import logging
 from collections.abc import Callable, Sequence

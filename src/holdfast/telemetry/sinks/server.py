@@ -29,7 +29,7 @@ _TIMEOUT = 5.0
 _FAILURES = (OSError, http.client.HTTPException)
 _CLOSED_WHILE_IDLE = (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError)
 _FASTEST = 1
-"""Level of gzip. Lines repeat each other, so the fastest level already saves more than nine tenths."""
+"""Level of gzip. Lines are similar to each other, so the fastest level already saves more than 90 %."""
 _PRINTABLE = re.compile(r"[!-~]+")
 _SPREAD = 0.25
 """Part of Retry-After that is added at random, so that senders do not return at the same moment."""
