@@ -23,7 +23,7 @@ def constant_backoff(seconds: float) -> Backoff:
 
 
 class RetryLater(Exception):
-    """An error of a step after which it is called again in `seconds`, instead of after the backoff."""
+    """Raised by a step that is to be called again in `seconds`, and not after the pause of the backoff."""
 
     def __init__(self, reason: str, seconds: float) -> None:
         super().__init__(reason)
@@ -150,12 +150,13 @@ class BackgroundLoop:
 
     def _report(self, error: Exception) -> None:
         if self._failures == 1:
+            # The class of a RetryLater says nothing about the failure.
+            reason = str(error) if isinstance(error, RetryLater) else f"{type(error).__name__}: {error}"
             self._logger.warning(
-                "cannot %s, trying again in %.2f s: %s: %s",
+                "cannot %s, trying again in %.2f s: %s",
                 self._action,
                 self._pause,
-                type(error).__name__,
-                error,
+                reason,
                 exc_info=None if isinstance(error, (*self._expected, RetryLater)) else error,
             )
         if self._on_failure is not None:

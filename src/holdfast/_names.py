@@ -1,6 +1,7 @@
-"""Check the names of zones, workloads and queues, write counts with their nouns, and escape text. Pure."""
+"""Check the names of zones, workloads and queues, and addresses of servers; write counts; escape text. Pure."""
 
 import re
+from urllib.parse import urlsplit
 
 from holdfast._errors import InvalidValue
 from holdfast._types import Operation, Zone
@@ -57,6 +58,18 @@ def check_queue_name(text: str, kind: str = "queue") -> str:
     if not _WORKLOAD.fullmatch(text):
         raise InvalidValue(f"{kind} {text[:150]!r}: expected 1 to 128 letters, digits and any of . _ -")
     return text
+
+
+def check_address(address: str) -> str:
+    """Return the address without a trailing slash. Raise InvalidValue if it is not an HTTP URL."""
+    try:
+        parts = urlsplit(address)
+        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_valid = False
+    if not is_valid or any(character.isspace() for character in address):
+        raise InvalidValue(f"address {address!r}: expected one such as http://127.0.0.1:8470")
+    return address.rstrip("/")
 
 
 def format_count(count: int, noun: str, plural: str | None = None) -> str:

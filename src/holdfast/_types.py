@@ -71,7 +71,7 @@ class RequestDetail:
     status: int
     """The HTTP status, or the status that describes the result best if the request was not HTTP."""
     trace: str = ""
-    """Trace id: 32 hexadecimal digits of W3C, or the root of X-Ray, `1-...`. The empty text means unknown, as below."""
+    """Trace id: 32 hexadecimal digits of W3C, or the root of X-Ray, `1-...`. "" means unknown, also below."""
     path: str = ""
     """Path of the URL, without the query."""
     host: str = ""

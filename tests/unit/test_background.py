@@ -66,7 +66,7 @@ def test_a_step_that_says_when_to_repeat_it_is_repeated_then(caplog: pytest.LogC
     loop = loop_of(step)
     assert [loop.run_step(), loop.run_step()] == [30.0, 30.0]
     [record] = caplog.records
-    assert record.message == "cannot read the store, trying again in 30.00 s: RetryLater: busy"
+    assert record.message == "cannot read the store, trying again in 30.00 s: busy"
     assert record.exc_info is None
 
 

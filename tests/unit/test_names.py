@@ -7,7 +7,14 @@ import unicodedata
 import pytest
 
 from holdfast import InvalidValue, Operation
-from holdfast._names import CONTROL_CHARACTERS, escape_unprintable, format_count, parse_operation, parse_zone
+from holdfast._names import (
+    CONTROL_CHARACTERS,
+    check_address,
+    escape_unprintable,
+    format_count,
+    parse_operation,
+    parse_zone,
+)
 
 
 @pytest.mark.parametrize(
@@ -50,6 +57,19 @@ def test_exactly_the_controls_of_terminals_lines_and_directions_are_control_char
 def test_what_is_no_az_id_is_refused_with_what_is_expected(text: str, complaint: str) -> None:
     with pytest.raises(InvalidValue, match=f"^{re.escape(complaint)}"):
         parse_zone(text)
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", "nowhere", "127.0.0.1:8470", "ftp://host", "http://", "http://host:x", "http://host:0", "http://a b"],
+)
+def test_an_address_of_a_server_that_is_no_http_url_is_refused(address: str) -> None:
+    with pytest.raises(InvalidValue, match="expected one such as http://"):
+        check_address(address)
+
+
+def test_an_address_of_a_server_has_no_slash_at_its_end() -> None:
+    assert check_address("https://holdfast.internal/behind/") == "https://holdfast.internal/behind"
 
 
 def test_line_breaks_and_control_characters_are_escaped() -> None:

@@ -20,9 +20,9 @@ from holdfast.canary.probe import Probe, ProbeResult, ResultKind, build_outcome,
 logger = logging.getLogger("holdfast.canary")
 
 MAX_IN_FLIGHT = 200
-"""Probes at the same time, far below the usual limit of 1,024 open files. Further probes wait; `lag` tells how long."""
+"""Maximum probes at the same time, far below the usual limit of 1,024 open files. More wait; `lag` is how long."""
 RANDOM_SHARE = 0.1
-"""Share of the spread that is random: a problem that recurs with the interval must not be missed forever."""
+"""Share of the spread that is random. Without it, a problem that recurs with the interval could be missed forever."""
 MIN_SPREAD = 0.001
 
 

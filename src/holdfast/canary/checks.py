@@ -1,4 +1,4 @@
-"""Make one probe: an HTTP request, a TCP connection, or a call of a Python function. None follows or repeats anything.
+"""Make one probe: an HTTP request, a TCP connection, or a call of a Python function. No redirects, no retries.
 
 HTTP/1.1 is written here, over the event loop's streams: the core install has no HTTP client that can be cancelled.
 """
@@ -34,7 +34,7 @@ MAX_BODY_BYTES = 256 * 1024
 READ_BYTES = 16 * 1024
 _STATUS_LINE = re.compile(rb"HTTP/1\.[01] ([1-5]\d\d)(?: .*)?")
 _CONTINUE = 199
-"""Statuses up to this one announce another answer."""
+"""Highest status of an informational answer (1xx), which another answer follows."""
 _WITHOUT_BODY = frozenset({204, 304})
 
 

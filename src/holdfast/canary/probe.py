@@ -136,7 +136,7 @@ def _can_resolve(address: str, host: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """What is checked regularly: one operation of a workload at its endpoint in one zone."""
+    """A regular check of one operation of a workload, at its endpoint in one zone."""
 
     workload: str
     operation: Operation
@@ -179,7 +179,7 @@ class CheckAnswer(NamedTuple):
 
     status: int
     error: str | None = None
-    """In which way the answer is not as expected; None if it is."""
+    """How the answer differs from the expected one; None if it does not."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

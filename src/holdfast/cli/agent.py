@@ -17,7 +17,7 @@ from holdfast.config import load
 def agent(
     *,
     zone: Annotated[
-        str | None, Parameter(help="The AZ-ID of this host. Overrides agent.zone. Default: where AWS says it runs.")
+        str | None, Parameter(help="The AZ-ID of this host. Overrides agent.zone. Default: the zone that AWS reports.")
     ] = None,
     workload: Annotated[str | None, Parameter(help="The workload of this host. Overrides agent.workload.")] = None,
     endpoint: Annotated[

@@ -13,7 +13,7 @@ import msgspec
 from cyclopts import Parameter
 
 import holdfast
-from holdfast._errors import HoldfastError
+from holdfast._errors import HoldfastError, InvalidValue
 from holdfast._names import format_count
 from holdfast._types import Outcome, Sink
 from holdfast.cli.output import Json, SettingsFile, pick_attributes, print_rows
@@ -38,7 +38,10 @@ def canary(
         list[str] | None, Parameter(help="Probe only this workload; repeat it for more. Default: all.")
     ] = None,
     zone: Annotated[
-        str | None, Parameter(help="The AZ-ID of this host, whose endpoints are probed. Default: agent.zone, or found.")
+        str | None,
+        Parameter(
+            help="The AZ-ID of this host. Its endpoints are probed. Default: agent.zone, or the zone that AWS reports."
+        ),
     ] = None,
     all_zones: Annotated[bool, Parameter(help="Probe the endpoints of all zones from here.")] = False,
     once: Annotated[bool, Parameter(help="Probe once, print the results, and send nothing.")] = False,
@@ -56,6 +59,8 @@ def canary(
     sender. With --once, the exit code is 1 if a probe fails. Logs go to standard error.
     Example: holdfast canary --zone use1-az1 --once
     """
+    if zone is not None and all_zones:
+        raise InvalidValue("--zone and --all-zones: expected one of them")
     values = load(settings, options={("agent", "zone"): zone, ("telemetry", "server"): server}).settings
     probes = build_probes(values, workload or (), None if all_zones else find_zone(values).zone)
     if once:
@@ -134,11 +139,10 @@ def _open_canary(values: Settings, probes: "Sequence[Probe]", exports: Sequence[
     """Open the canary with its sinks. At the end, send the last results."""
     from holdfast.canary import Canary, CanaryMetrics
     from holdfast.metrics import ExportContext, LogExporter, open_exporters
-    from holdfast.status.sources.web import check_address
     from holdfast.telemetry.sinks.lines import EmfSink
     from holdfast.telemetry.sinks.server import ServerSink
 
-    lines = ServerSink(check_address(values.telemetry.server), token=read_token())
+    lines = ServerSink(values.telemetry.server, token=read_token())
     sink = _SinkByWorkload(
         {each.name: EmfSink(lines, component=COMPONENT, region=each.region) for each in values.workload}
     )

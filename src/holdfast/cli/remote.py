@@ -20,9 +20,10 @@ from holdfast._errors import (
     NotFound,
     OutcomeUnknown,
 )
+from holdfast._names import check_address
 from holdfast._types import Zone, ZoneStatus
 from holdfast.server.status_log import StatusLogEntry
-from holdfast.status.sources.web import MAX_RESPONSE_BYTES, check_address, connect
+from holdfast.status.sources.web import MAX_RESPONSE_BYTES, connect
 from holdfast.status.wire import StatusSnapshot
 
 Answer = TypeVar("Answer")

@@ -1,4 +1,4 @@
-"""The settings of canaries: what `holdfast canary` probes in each zone of a workload."""
+"""The settings of canaries: the operations that `holdfast canary` probes in each zone of a workload."""
 
 import re
 from collections.abc import Callable
@@ -60,8 +60,8 @@ class CanarySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     function: str | None = None
     """For kind `python`: MODULE:FUNCTION."""
     interval: Annotated[float, Meta(ge=1, le=3600)] = 10.0
-    """One probe in each bin of ten seconds: with fewer, bins would be empty; more would be load without more knowledge,
-    since three bins in a row decide."""
+    """One probe in each bin of ten seconds: with fewer, bins would be empty. More would add load, but no earlier
+    verdict."""
     timeout: Annotated[float, Meta(gt=0, le=3600)] = 5.0
     """Half of the interval: a probe ends before the next begins, and in the bin in which it began."""
 
@@ -74,7 +74,9 @@ class CanarySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
                 f"begins, found {self.timeout:g}"
             )
         if (self.function is not None) != (self.kind == "python"):
-            raise InvalidValue('function: expected one such as checks:checkout with kind = "python", and only then')
+            raise InvalidValue('function: needed with kind = "python", and only then; such as checks:checkout')
+        if self.function is not None and not all(self.function.partition(":")):
+            raise InvalidValue(f"function: expected MODULE:FUNCTION, such as checks:checkout, found {self.function!r}")
         if self.kind != "http":
             for field in fields(type(self)):
                 if field.name in _HTTP_ONLY and getattr(self, field.name) not in (field.default, {}):

@@ -67,10 +67,10 @@ class QueueSettings(QueuePolicy, frozen=True, kw_only=True, forbid_unknown_field
         return {tenant.name: _plain(tenant.limits) for tenant in self.tenant}
 
 
-def require_unique_names(what: str, names: Sequence[str], noun: str = "name") -> None:
+def require_unique_names(owner: str, names: Sequence[str], noun: str = "name") -> None:
     """Raise InvalidValue if a name occurs twice."""
     if len(set(names)) < len(names):
-        raise InvalidValue(f"expected every {what}'s {noun} once, found {', '.join(names)}")
+        raise InvalidValue(f"expected every {owner}'s {noun} once, found {', '.join(names)}")
 
 
 def _plain(limits: LimitSettings) -> Limits:

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct, to_builtins
 from msgspec.structs import force_setattr
 
 from holdfast._errors import InvalidValue, NotFound, SettingsError
-from holdfast._names import WORKLOAD_PATTERN, get_region_code, parse_zone
+from holdfast._names import WORKLOAD_PATTERN, check_address, get_region_code, parse_zone
 from holdfast._types import Zone
 from holdfast.config.canaries import CanarySettings
 from holdfast.config.queues import QueueSettings, require_unique_names
@@ -172,11 +172,15 @@ class TelemetrySettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields
     server: str = "http://127.0.0.1:8470"
     """The server that `holdfast canary` sends to: by default at the server's own default address."""
     emf: tuple[EmfMapping, ...] = ()
-    """Namespaces of other emitters than Holdfast, with their names of metrics and dimensions."""
+    """How to read the lines of other programs: one mapping for each namespace."""
     source: tuple[TelemetrySourceSettings, ...] = ()
 
     def __post_init__(self) -> None:
-        require_unique_names("emf", [mapping.namespace for mapping in self.emf])
+        require_unique_names("[[telemetry.emf]]", [mapping.namespace for mapping in self.emf], "namespace")
+        try:
+            check_address(self.server)
+        except InvalidValue as error:
+            raise InvalidValue(f"server: {error}") from error
 
     @property
     def limits(self) -> SeriesLimits:
@@ -210,7 +214,7 @@ class AwsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     external_id: str | None = None
     endpoint_url: str | None = None
     address_endpoint: str | None = None
-    """A what-is-my-address endpoint, from which Lambda functions without Lambda's metadata find their zone."""
+    """An endpoint that answers with the caller's address, for Lambda functions without Lambda's metadata endpoint."""
 
 
 def _require_topic(topic: str | None) -> None:
@@ -295,7 +299,7 @@ class WorkloadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     detector: dict[str, Any] = {}
     """The `name` of the detector and its options. After loading, this contains the defaults, too."""
     canary: tuple[CanarySettings, ...] = ()
-    """What `holdfast canary` probes."""
+    """The operations that `holdfast canary` probes."""
 
     def __post_init__(self) -> None:
         for zone in self.zones:

@@ -94,6 +94,7 @@ _HEADERS_BY_STATUS = {
 }
 
 
+_TOO_LARGE = "the body is larger than this route accepts, mostly 1 MiB: send less in one request"
 # File names, hosts and statements must not be shown to every caller.
 _HIDDEN_DETAIL = "the server could not process the request; its log says why, under this trace_id"
 
@@ -119,7 +120,10 @@ def build_problem_response(request: Request[Any, Any, Any], error: Exception) ->
             return _problem(request, http.HTTPStatus.BAD_REQUEST, "the request is not valid", errors=errors)
         case HTTPException():
             status = http.HTTPStatus(error.status_code)
-            return _problem(request, status, error.detail or status.description, headers=error.headers)
+            detail = error.detail or status.description
+            if status is http.HTTPStatus.REQUEST_ENTITY_TOO_LARGE and detail == status.phrase:
+                detail = _TOO_LARGE
+            return _problem(request, status, detail, headers=error.headers)
         case RecursionError() | UnicodeDecodeError() if _is_body_error(error):
             found = "is nested too deeply" if isinstance(error, RecursionError) else "is not UTF-8"
             return _problem(request, http.HTTPStatus.BAD_REQUEST, f"JSON is malformed: it {found}")

@@ -19,7 +19,7 @@ BIN_SECONDS = 10.0
 MINUTE = 60.0
 """Length of the bins that are kept for a day, in seconds."""
 SHORT_TERM = 900.0
-"""Seconds that bins with instances, and bins of less than a minute, are kept: an incident is decided long before."""
+"""Seconds that bins with instances, and bins of less than a minute, are kept: a verdict takes less than a minute."""
 LONG_TERM = 86_400.0
 """Seconds that bins of a minute are kept: a day, because traffic repeats daily."""
 MAX_REQUESTS = 10**9

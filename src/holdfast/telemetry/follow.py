@@ -37,7 +37,7 @@ _IDLE_READS = 5
 
 
 class FilePosition(msgspec.Struct, frozen=True, array_like=True):
-    """The position up to which the lines of a file were returned. A file keeps its number when it is renamed."""
+    """The position up to which a file was read. A file keeps its device and inode when it is renamed."""
 
     device: int
     inode: int
@@ -225,4 +225,4 @@ def _parse_state(state: str) -> list[FilePosition]:
     try:
         return msgspec.json.decode(state or "[]", type=list[FilePosition])
     except msgspec.DecodeError as error:
-        raise InvalidValue(f"the position in followed files is damaged: {error}; remove it to start anew") from error
+        raise InvalidValue(f"the saved position in followed files cannot be read: {error}") from error

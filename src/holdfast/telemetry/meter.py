@@ -61,8 +61,12 @@ class Meter:
         The operation is by default the function's qualified name. An exception is a fault, unless `client_errors` says
         that the caller caused it. A generator cannot be measured: use `measure` in its body.
         """
+        if callable(operation):
+            raise InvalidValue(f"{operation!r} is no operation: write @meter.measured(), with parentheses")
 
         def decorate(function: Function) -> Function:
+            if isinstance(function, type):
+                raise InvalidValue(f"{function!r} is a class: decorate its methods")
             by_call = getattr(function, "__call__", None)  # noqa: B004 - the method itself, to see whether it is async
             if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
                 raise InvalidValue(

@@ -7,6 +7,8 @@ from msgspec import Struct
 
 from holdfast._errors import InvalidValue
 from holdfast._types import Operation, Side, Zone
+from holdfast.telemetry.bins import LONG_TERM, MINUTE
+from holdfast.telemetry.collector import MAX_AHEAD_SECONDS
 
 _MAX_SECONDS = 1e11
 """A time in the year 5138. Computing with larger ones could overflow."""
@@ -43,6 +45,15 @@ class SeriesQuery:
             )
         if self.step is not None and not 0 < self.step < _MAX_SECONDS:
             raise InvalidValue(f"step is {self.step:g}: expected more than 0 seconds")
+
+
+def limit_time(start: float, end: float, now: float) -> tuple[float, float]:
+    """Return the part of a time for which measurements are kept, or the time itself if none are.
+
+    The default step of a query follows its time. Without a limit, a query for all measurements would get one point.
+    """
+    first, last = max(start, now - LONG_TERM - MINUTE), min(end, now + MAX_AHEAD_SECONDS)
+    return (first, last) if first < last else (start, end)
 
 
 class SeriesPoint(Struct, frozen=True):

@@ -19,15 +19,15 @@ from holdfast.telemetry.bins import BinDelta, RequestRow
 
 
 class SourceBatch(Struct):
-    """What a source has read: measurements, and the records that it could not use."""
+    """The result of reading a source: measurements, and the numbers of records that it could not use."""
 
     deltas: list[BinDelta] = []
     requests: dict[int, list[RequestRow]] = {}
     """Single requests by the number of their bin, in addition to `deltas`."""
     accepted: int = 0
-    """Number of records that became measurements."""
+    """Number of records that were used."""
     refused: dict[str, int] = {}
-    """Number of records that did not, by reason: a short fixed text such as `invalid` or `unknown_zone`."""
+    """Number of refused records by reason: a short fixed text such as `invalid` or `unknown_zone`."""
     problem: str | None = None
     """The first refusal in full: which record, what is wrong, what was expected."""
     oldest: float | None = None
@@ -86,7 +86,7 @@ class PolledSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceContext:
-    """All that polled sources get besides their own options."""
+    """The values that polled sources get besides their own options."""
 
     workloads: Sequence[SourceWorkload]
     bin_seconds: float
@@ -112,10 +112,16 @@ SOURCES: Plugins[SourceType] = Plugins(
 
 def parse_source_options(kind: str, options: Mapping[str, Any]) -> Struct:
     """Return the options of a source. Raise SettingsError if no source is called `kind`, InvalidValue for an option."""
+    wanted = SOURCES.get(kind).options_type
+    known = [field.name for field in msgspec.structs.fields(wanted)]
+    for option in options:
+        if option not in known:
+            raise InvalidValue(f"options.{option}: unknown option of source {kind}, expected {', '.join(known)}")
     try:
-        return msgspec.convert(options, SOURCES.get(kind).options_type)
+        return msgspec.convert(options, wanted)
     except msgspec.ValidationError as error:
-        raise InvalidValue(f"options: {error}") from error
+        problem, _, path = str(error).partition(" - at `$.")
+        raise InvalidValue(f"options{path and '.'}{path.rstrip('`')}: {problem}") from error
 
 
 def open_source(kind: str, options: Mapping[str, Any], context: SourceContext, state: str = "") -> PolledSource:

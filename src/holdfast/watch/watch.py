@@ -181,8 +181,8 @@ class WorkloadWatcher:
             is_logged = arrivals.overflowed and self._overflow_log.admit("", self._clock.monotonic()) is not None
         if is_logged:
             logger.warning(
-                "requests are counted as `other`, because a workload has too many operations or instances: %s; "
-                "look for identifiers in their names, or raise the limits in the settings of telemetry",
+                "requests are counted as `other`, because a workload has too many operations, instances or series: %s; "
+                "look for identifiers in their names, or raise telemetry.max_operations, max_instances or max_series",
                 self.overflowed_requests(),
             )
         return arrivals

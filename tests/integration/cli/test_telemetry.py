@@ -51,7 +51,7 @@ def test_files_are_followed_through_rotation_until_a_signal(tmp_path: Path, rece
     log = tmp_path / "emf.log"
     process = start("--follow", "emf.log", receiver=receiver, directory=tmp_path)
     assert process.stderr is not None
-    assert "emf.log cannot be read, and is tried again" in process.stderr.readline(), "now it waits for the file"
+    assert "emf.log cannot be read, trying again" in process.stderr.readline(), "now it waits for the file"
     lines = 0
     for generation in range(3):
         with log.open("w") as file:

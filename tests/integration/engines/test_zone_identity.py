@@ -716,7 +716,7 @@ class TestOrder:
             "Kubernetes node labels: KUBERNETES_SERVICE_HOST is not set",
             f"EC2 instance metadata: {closed}/latest/api/token does not answer ([Errno 111] Connection refused)",
             "network interface: aws.address_endpoint is not set",
-            "Set it, such as use1-az1, with agent.zone in the settings or with HOLDFAST_AGENT__ZONE",
+            "Set HOLDFAST_AGENT__ZONE to it, such as use1-az1; commands also read agent.zone in the settings",
         ):
             assert told in text
 

@@ -187,6 +187,7 @@ class TestSeries:
             ({"workload": "other"}, 404, "workload other is not watched"),
             ({"workload": "shop", "step": 0.1}, 400, "step is 0.1 s: expected at least 0.5 s"),
             ({"workload": "shop", "operation": "Home"}, 400, "expected service/name"),
+            ({"workload": "shop", "zone": "us-east-1a"}, 400, "us-east-1a is the name of a zone"),
             ({"workload": "shop", "start": 10, "end": 5}, 400, "an end after the start"),
         ],
     )

@@ -100,7 +100,9 @@ def test_a_sender_sends_for_its_own_workloads_only(loop: HoldfastServer) -> None
 
 
 def test_a_body_that_is_too_large_is_refused(loop: HoldfastServer) -> None:
-    assert send(loop, *[line()] * 3000).status_code == 413
+    answer = send(loop, *[line()] * 3000)
+    assert answer.status_code == 413
+    assert answer.json()["detail"].endswith("send less in one request")
 
 
 def test_a_board_knows_what_was_written_before_and_keeps_it_while_the_server_is_away(tmp_path: Path) -> None:

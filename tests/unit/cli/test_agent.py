@@ -40,7 +40,9 @@ def complaint(run: Run, *words: str, code: int = 2) -> str:
 def test_a_zone_that_is_neither_set_nor_found_is_told_with_the_ways_to_set_it(run: Run) -> None:
     told = complaint(run, code=1)
     assert told.startswith("the AZ-ID of this process cannot be found (Lambda metadata: ")
-    assert told.endswith("Set it, such as use1-az1, with agent.zone in the settings or with HOLDFAST_AGENT__ZONE")
+    assert told.endswith(
+        "Set HOLDFAST_AGENT__ZONE to it, such as use1-az1; commands also read agent.zone in the settings"
+    )
     assert run("agent", "--json").error["error"] == "not-found"
 
 

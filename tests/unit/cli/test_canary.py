@@ -83,6 +83,7 @@ def test_what_is_missing_or_wrong_is_told(run: Run, here: Path) -> None:
         (("--zone", "us-east-1a"), 2, "us-east-1a is the name of a zone"),
         (("--zone", "use1-az9"), 1, "no zone use1-az9 is configured"),
         (("--zone", "use1-az2"), 1, "no canary has an endpoint in zone use1-az2: add a [[workload.canary]]"),
+        (("--all-zones", "--zone", "use1-az1"), 2, "--zone and --all-zones: expected one of them"),
         (("--all-zones", "--workload", "x"), 1, "no workload x is configured: expected one of shop"),
         (("--all-zones", "--server", "x"), 2, "address 'x': expected one such as http://127.0.0.1:8470"),
         (("--all-zones", "--export", "x"), 2, "no metrics exporter is called 'x'"),

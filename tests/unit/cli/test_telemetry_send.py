@@ -81,6 +81,7 @@ def test_lines_that_are_too_long_are_counted_as_not_sent(
     ("words", "expected"),
     [
         (["missing"], "missing cannot be read: No such file or directory"),
+        (["/"], "/ is a folder: name the files in it"),
         (["--follow"], "--follow is for files"),
         (["--follow", "-"], "--follow is for files"),
         (["--server", "nowhere"], "address 'nowhere'"),
@@ -176,7 +177,7 @@ def test_followed_files_are_read_once_more_after_a_stop_and_problems_are_told_on
     with FileFollower([str(log)]) as follower:
         lines = FollowedLines(follower, as_json=False, sleep=sleep)
         assert [line for part in lines.read(stop) for line in part] == [b"one", b"two"]
-    assert capsys.readouterr().err.count("cannot be read, and is tried again") == 1
+    assert capsys.readouterr().err.count("cannot be read, trying again") == 1
 
 
 def test_reading_ends_at_a_stop(here: Path) -> None:

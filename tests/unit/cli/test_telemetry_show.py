@@ -75,13 +75,22 @@ class TestStored:
 
     def test_a_time_without_measurements_is_said_to_have_none(self, run: Run) -> None:
         ran = run("telemetry", "show", "shop", "--side", "client", "--last", "1h")
-        assert (ran.code, ran.out) == (0, "no measurements of shop in the last 1h\n")
+        assert (ran.code, ran.out) == (0, "no measurements of shop in the last 1h (side client)\n")
+        ran = run("telemetry", "show", "shop", "--operation", "Home/Nothing", "--zone", "use1-az1")
+        assert ran.out == (
+            "no measurements of shop in the last 15m (zone use1-az1, operation Home/Nothing, side server)\n"
+        )
 
     @pytest.mark.parametrize(
         ("words", "code", "problem"),
         [
             (["cart"], 1, "there is no workload cart in the settings: expected one of shop"),
             (["shop", "--operation", "Home"], 2, "operation 'Home': expected service/name"),
+            (
+                ["shop", "--zone", "use1-az9"],
+                1,
+                "workload shop has no zone use1-az9: expected one of use1-az1, use1-az2",
+            ),
             (["shop", "--zone", "us-east-1a"], 2, "us-east-1a is the name of a zone"),
             (["shop", "--step", "5s"], 2, "step is 5 s: expected at least 10 s"),
         ],

@@ -87,7 +87,6 @@ endpoint = "{{zone}}"
         ("canary_nothing:x", "canary_nothing:x: there is no module canary_nothing"),
         ("json:nothing", "json:nothing: there is no function 'nothing' in json; expected MODULE:FUNCTION"),
         ("json:__doc__", "json:__doc__: there is no function '__doc__' in json"),
-        ("json", "json: there is no function '' in json; expected MODULE:FUNCTION"),
     ],
 )
 def test_a_function_that_cannot_be_found_is_told_when_the_canary_starts(
@@ -126,8 +125,9 @@ def test_a_mistake_is_told_with_its_setting(tmp_path: Path) -> None:
             (f'{TEMPLATE}path = "x"', "canary[0].path: expected one that begins with /"),
             (f'{TEMPLATE}headers = {{ A = "b\\nc" }}', "canary[0].headers: 'A' or its value contains a character"),
             (f"{TEMPLATE}headers = {{ A = 1 }}", "canary[0].headers"),
-            (f'{TEMPLATE}kind = "python"', "canary[0].function: expected one such as checks:checkout"),
-            (f'{TEMPLATE}function = "a:b"', "canary[0].function: expected one such as checks:checkout"),
+            (f'{TEMPLATE}kind = "python"', 'canary[0].function: needed with kind = "python", and only then'),
+            (f'{TEMPLATE}function = "a:b"', 'canary[0].function: needed with kind = "python", and only then'),
+            (f'{TEMPLATE}kind = "python"\nfunction = "a"', "canary[0].function: expected MODULE:FUNCTION"),
             (f'{TEMPLATE}kind = "smtp"', "canary[0].kind: expected one of http, tcp, python"),
             (f'{TEMPLATE}kind = "tcp"\npath = "/x"', 'canary[0].path: expected it only with kind = "http"'),
             (

@@ -136,7 +136,7 @@ class TestWhatOverrides:
             "telemetry.max_operations": "10",
             "telemetry.max_instances": "20",
             "telemetry.max_series": "30",
-            "telemetry.server": "x",
+            "telemetry.server": "http://x",
             "metrics.export": "emf,prometheus:9464",
             "aws.region": "x",
             "aws.profile": "x",

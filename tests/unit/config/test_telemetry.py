@@ -50,13 +50,31 @@ def test_mappings_and_sources_are_read(tmp_path: Path) -> None:
     ("text", "expected"),
     [
         (MAPPING, r"telemetry\.emf\[0\]\.workload: no workload 'shop' is configured"),
-        (MAPPING * 2 + WORKLOAD, "Shop, Shop"),
+        (MAPPING * 2 + WORKLOAD, r"expected every \[\[telemetry\.emf\]\]'s namespace once, found Shop, Shop"),
         (MAPPING.replace("total", "sum") + WORKLOAD, "sum"),
         (MAPPING.replace("faults = ", "5xx = ") + WORKLOAD, "either classes"),
         (MAPPING.replace('"Operation"', '""') + WORKLOAD, "operation"),
         (SOURCE.replace("emf_file", "tape"), "no telemetry source is called 'tape': expected one of emf_file"),
-        (SOURCE.replace("paths", "files"), "files"),
-        (SOURCE.replace('["/var/log/shop/*.log"]', "[]"), "paths"),
+        (
+            SOURCE.replace("paths", "files"),
+            r"line 4: telemetry\.source\[0\]\.options\.files: unknown option of source emf_file, expected paths",
+        ),
+        (
+            SOURCE.replace("options", "# options"),
+            r"telemetry\.source\[0\]\.options: Object missing required field `paths`",
+        ),
+        (
+            SOURCE.replace('["/var/log/shop/*.log"]', "[]"),
+            r"line 4: telemetry\.source\[0\]\.options\.paths: Expected `array` of length >= 1",
+        ),
+        (
+            SOURCE.replace('["/var/log/shop/*.log"]', '"x"'),
+            r"line 4: telemetry\.source\[0\]\.options\.paths: expected a list, found text",
+        ),
+        (
+            '[telemetry]\nserver = "nowhere"',
+            r"line 2: telemetry\.server: address 'nowhere': expected one such as http://",
+        ),
     ],
 )
 def test_a_mistake_is_named(tmp_path: Path, text: str, expected: str) -> None:

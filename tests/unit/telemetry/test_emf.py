@@ -180,7 +180,7 @@ def test_the_details_of_a_request_of_a_server_and_of_a_canary_are_told_apart() -
     status=st.integers(200, 599),
     side=st.sampled_from(Side),
     seconds=st.floats(0, 100),
-    at=st.integers(1, 4_000_000_000_000),
+    at=st.integers(100_000_000_000, 4_000_000_000_000),
     instance=st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=64),
 )
 def test_what_was_written_is_read(status: int, side: Side, seconds: float, at: int, instance: str) -> None:

@@ -233,6 +233,13 @@ def test_a_generator_is_refused_because_a_call_only_creates_it(meter: Meter, fun
         meter.measured()(function)
 
 
+def test_a_decorator_without_parentheses_or_of_a_class_is_refused(meter: Meter) -> None:
+    with pytest.raises(InvalidValue, match=r"write @meter.measured\(\), with parentheses"):
+        meter.measured(generate)  # type: ignore[arg-type]
+    with pytest.raises(InvalidValue, match="is a class: decorate its methods"):
+        meter.measured()(Kept)
+
+
 def test_a_block_is_entered_once(meter: Meter) -> None:
     block = meter.measure("Import")
     with block:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from holdfast import InvalidValue
-from holdfast.telemetry.query import SeriesQuery
+from holdfast.telemetry.query import SeriesQuery, limit_time
 from tests.table import every_row
 
 
@@ -36,6 +36,21 @@ def test_queries_that_make_no_sense_are_refused_with_the_reason() -> None:
             SeriesQuery(**{"workload": "shop", "start": 0.0, "end": 100.0, **options})
 
     every_row(rows, check)
+
+
+@pytest.mark.parametrize(
+    ("asked", "limited"),
+    [
+        ((999_000.0, 1_000_000.0), (999_000.0, 1_000_000.0)),
+        ((0.0, 1_000_000.0), (913_540.0, 1_000_000.0)),
+        ((999_000.0, 9e9), (999_000.0, 1_000_060.0)),
+        ((0.0, 1000.0), (0.0, 1000.0)),
+    ],
+)
+def test_a_time_is_limited_to_the_day_for_which_measurements_are_kept(
+    asked: tuple[float, float], limited: tuple[float, float]
+) -> None:
+    assert limit_time(*asked, now=1_000_000.0) == limited
 
 
 @pytest.mark.parametrize("by", [None, "zone", "operation", "instance"])

@@ -1,4 +1,4 @@
-"""`holdfast telemetry`: send the telemetry of services, and show what a workload measured."""
+"""`holdfast telemetry`: send the telemetry of services, and show the measurements of a workload."""
 
 from cyclopts import App
 

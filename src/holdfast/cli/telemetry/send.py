@@ -26,7 +26,6 @@ from holdfast.cli.output import (
     require_file,
 )
 from holdfast.cli.remote import read_token
-from holdfast.status.sources.web import check_address
 from holdfast.telemetry.follow import FileFollower, LineSplitter
 from holdfast.telemetry.sinks.buffered import MAX_HELD_LINES
 from holdfast.telemetry.sinks.server import ServerSink
@@ -34,7 +33,7 @@ from holdfast.telemetry.sinks.server import ServerSink
 POLL_SECONDS = 0.25
 """Interval at which input is read: as often as a sink sends."""
 GIVE_UP_SECONDS = 10.0
-"""How long the command waits for a server that takes no line, before it ends, or drops the oldest lines."""
+"""How long the command waits for a server that accepts no line, before it ends or drops the oldest lines."""
 _WAIT_SECONDS = 0.02
 _BLOCK_BYTES = 65_536
 
@@ -59,7 +58,7 @@ def send(
         require_file(path)
     if follow and (not files or STANDARD_INPUT in files):
         raise InvalidValue("--follow is for files: standard input is always read until it ends")
-    address = check_address(server)
+    sink = ServerSink(server, token=read_token())
     with ExitStack() as stack:
         stop = stack.enter_context(StopSignals())
         stack.enter_context(_print_warnings(as_json=json))
@@ -68,7 +67,6 @@ def send(
             lines = FollowedLines(stack.enter_context(FileFollower(files)), as_json=json)
         else:
             lines = FileLines([_open(path, stack) for path in files or (STANDARD_INPUT,)])
-        sink = ServerSink(address, token=read_token())
         with sink, create_progress() as progress:
             sender = LineSender(sink, can_drop=lines.is_live)
             task = progress.add_task("", total=None)
@@ -157,7 +155,7 @@ class FollowedLines:
             yield self._follower.read()
             for path, reason in self._follower.problems.items():
                 if known.get(path) != reason:
-                    print_note(f"{path} cannot be read, and is tried again: {reason}", as_json=self._as_json)
+                    print_note(f"{path} cannot be read, trying again: {reason}", as_json=self._as_json)
             known = dict(self._follower.problems)
             if is_last:
                 return
@@ -165,10 +163,10 @@ class FollowedLines:
 
 
 class LineSender:
-    """Passes lines to a sink, no faster than the server takes them.
+    """Passes lines to a sink, no faster than the server accepts them.
 
-    If the server takes none for `GIVE_UP_SECONDS`, the sender gives up. With `can_drop`, it goes on without waiting
-    until the server takes lines again, and the sink drops its oldest lines.
+    If the server accepts none for `GIVE_UP_SECONDS`, the sender gives up. With `can_drop`, it does not give up or wait:
+    the sink drops its oldest lines until the server accepts lines again.
     """
 
     def __init__(
@@ -187,7 +185,7 @@ class LineSender:
         self._progress_at = clock()
 
     def send(self, lines: Iterable[bytes], stop: StopSignals) -> bool:
-        """Send lines, except empty ones. Return False if the server takes none."""
+        """Send lines, except empty ones. Return False if the server accepts none."""
         for line in lines:
             if not line.strip():
                 continue
@@ -219,6 +217,8 @@ def _open(path: str, stack: ExitStack) -> int:
     except OSError as error:
         raise InvalidValue(f"{describe_input(path)} cannot be read: {error.strerror}") from error
     stack.callback(os.close, descriptor)
+    if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+        raise InvalidValue(f"{path} is a folder: name the files in it")
     return descriptor
 
 

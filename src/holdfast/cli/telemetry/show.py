@@ -15,7 +15,7 @@ from holdfast.cli.output import Json, print_rows
 from holdfast.cli.remote import RemoteServer, read_token
 from holdfast.cli.zone import ZONES, ZoneOptions
 from holdfast.compose import Databases, require_store
-from holdfast.telemetry.query import MeasuredSeries, SeriesAnswer, SeriesPoint, SeriesQuery
+from holdfast.telemetry.query import MeasuredSeries, SeriesAnswer, SeriesPoint, SeriesQuery, limit_time
 
 _BARS = "▁▂▃▄▅▆▇█"
 _BAR_COUNT = 30
@@ -30,7 +30,9 @@ def show(
         Literal["zone", "operation", "instance"] | None, Parameter(help="One row for each. Default: zone.")
     ] = "zone",
     last: Annotated[str, Parameter(help="How far to look back: 90s, 30m, 24h.")] = "15m",
-    step: Annotated[str | None, Parameter(help="Length of a point, such as 10s or 1m. Default: by the time.")] = None,
+    step: Annotated[
+        str | None, Parameter(help="Length of a point, such as 10s or 1m. Default: one that gives at most 300 points.")
+    ] = None,
     operation: Annotated[str | None, Parameter(help="Only this operation, as service/name.")] = None,
     zone: Annotated[str | None, Parameter(help="Only this zone.")] = None,
     instance: Annotated[str | None, Parameter(help="Only this instance. Kept for 15 minutes.")] = None,
@@ -44,10 +46,11 @@ def show(
     Example: holdfast telemetry show shop --by operation --zone use1-az2 --last 1h
     """
     now = SystemClock().wall()
+    start, end = limit_time(now - parse_duration(last), now, now)
     query = SeriesQuery(
         workload=check_workload_name(workload),
-        start=now - parse_duration(last),
-        end=now,
+        start=start,
+        end=end,
         by=by,
         operation=None if operation is None else parse_operation(operation),
         zone=None if zone is None else parse_zone(zone),
@@ -57,7 +60,9 @@ def show(
     )
     answer = _ask(query, options, now)
     if not answer.series and not json:
-        print(f"no measurements of {workload} in the last {last}")
+        given = {"zone": zone, "operation": operation, "instance": instance, "side": side}
+        chosen = ", ".join(f"{name} {value}" for name, value in given.items() if value is not None)
+        print(f"no measurements of {workload} in the last {last} ({chosen})")
         return
     print_rows(
         answer,
@@ -96,9 +101,13 @@ def _ask(query: SeriesQuery, options: ZoneOptions, now: float) -> SeriesAnswer:
     from holdfast.telemetry.history import SUBSYSTEM, answer_from  # imports NumPy
 
     values = options.load()
-    if query.workload not in [each.name for each in values.workload]:
-        known = ", ".join(each.name for each in values.workload) or "none is configured"
-        raise NotFound(f"there is no workload {query.workload} in the settings: expected one of {known}")
+    zones = {each.name: each.zones for each in values.workload}
+    if query.workload not in zones:
+        expected = f"expected one of {', '.join(zones)}" if zones else "they have no [[workload]]"
+        raise NotFound(f"there is no workload {query.workload} in the settings: {expected}")
+    if query.zone is not None and query.zone not in zones[query.workload]:
+        known = ", ".join(zones[query.workload])
+        raise NotFound(f"workload {query.workload} has no zone {query.zone}: expected one of {known}")
     require_store(values, SUBSYSTEM, hint=", or name a running server with --server")
     with Databases(values) as databases:
         return answer_from(databases.database(SUBSYSTEM), query, values.telemetry.bin_seconds, now)

@@ -31,7 +31,7 @@ def worker(
         str | None,
         Parameter(
             help="The AZ-ID of this host: while it is out, nothing is leased. Overrides agent.zone. Default, if "
-            "endpoints or a status store in AWS are set: where AWS says it runs."
+            "endpoints or a status store in AWS are set: the zone that AWS reports."
         ),
     ] = None,
     workload: Annotated[str | None, Parameter(help="The workload of this host. Overrides agent.workload.")] = None,

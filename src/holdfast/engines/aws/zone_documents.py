@@ -159,7 +159,7 @@ def parse_node(body: bytes) -> ZoneReport:
 
 
 def parse_address(body: bytes) -> CallerAddress:
-    """Return the address in the answer of a what-is-my-address endpoint: plain text, or JSON with `address`, `vpc`."""
+    """Return the address in the answer of `address_endpoint`: plain text, or JSON with `address` and `vpc`."""
     if body.lstrip().startswith(b"{"):
         caller = _decode(body, _Caller)
     else:

@@ -135,8 +135,8 @@ class ZoneFinder:
         reasons = "; ".join(f"{TITLES[source]}: {error}" for source, error in failures.items())
         kind = EngineUnavailable if any(isinstance(each, EngineUnavailable) for each in failures.values()) else NotFound
         raise kind(
-            f"the AZ-ID of this process cannot be found ({reasons}). Set it, such as use1-az1, with agent.zone in the "
-            f"settings or with {ZONE_VARIABLE}"
+            f"the AZ-ID of this process cannot be found ({reasons}). Set {ZONE_VARIABLE} to it, such as "
+            "use1-az1; commands also read agent.zone in the settings"
         )
 
     def _identify(self, source: ZoneSource, report: ZoneReport) -> FoundZone:

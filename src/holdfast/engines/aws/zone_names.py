@@ -61,7 +61,7 @@ class ZoneNames:
             elif account != own:
                 raise EngineError(
                     f"{name} is a name of account {account}, but the credentials belong to account {own}, where it "
-                    "means another zone: use credentials of the first"
+                    f"means another zone: use credentials of account {account}"
                 )
             answer = _call(
                 session,

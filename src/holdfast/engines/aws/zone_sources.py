@@ -35,7 +35,7 @@ class ZoneOptions:
     zone: str | None = None
     """The AZ-ID, if it is known: nothing else is asked then. None means `HOLDFAST_AGENT__ZONE`, or to look for it."""
     address_endpoint: str | None = None
-    """The what-is-my-address endpoint for Lambda functions. None means `HOLDFAST_AWS__ADDRESS_ENDPOINT`, or none."""
+    """The endpoint that tells Lambda functions their address. None means `HOLDFAST_AWS__ADDRESS_ENDPOINT`, or none."""
     cache_directory: Path | None = None
     """Folder for the AZ-IDs of zone names. None means `$XDG_CACHE_HOME/holdfast`, or `~/.cache/holdfast`."""
     environment: Mapping[str, str] | None = field(default=None, repr=False)
@@ -47,7 +47,7 @@ class ZoneOptions:
     timeout: float = 1.0
     """Seconds for one request to a metadata service on this host, which answers in milliseconds if it is there."""
     remote_timeout: float = 3.0
-    """Seconds for one request to the Kubernetes API and to `address_endpoint`: enough for one lost packet."""
+    """Seconds for one request to the Kubernetes API and to `address_endpoint`: enough to send one lost packet again."""
 
     def __post_init__(self) -> None:
         for name in ("timeout", "remote_timeout"):
@@ -168,7 +168,7 @@ def _ask_instance(endpoint: str, seconds: float) -> ZoneReport:
 
 
 def ask_address(options: ZoneOptions, endpoint: str) -> CallerAddress:
-    """Ask the what-is-my-address endpoint for the address of this process."""
+    """Ask `address_endpoint` for the address of this process."""
     return zone_documents.parse_address(fetch(endpoint, seconds=options.remote_timeout).body)
 
 

@@ -22,10 +22,10 @@ MAX_BODY_BYTES = 8 << 20
 
 
 class IngestResult(Struct, frozen=True):
-    """What became of the telemetry in a request. A refused record does not affect the others."""
+    """The result of a request with telemetry. A refused record does not affect the others."""
 
     accepted: int
-    """Number of records that became measurements."""
+    """Number of valid records, including those that arrived too late to be stored."""
     refused: int
     reason: str | None = None
     """Reason for the first refused record."""
@@ -43,7 +43,7 @@ class IngestResult(Struct, frozen=True):
 
 
 def build_result(batch: SourceBatch, arrivals: Arrivals, now: float) -> IngestResult:
-    """Return what became of a batch that arrived at `now`."""
+    """Return the result of a batch that arrived at `now`."""
     return IngestResult(
         accepted=batch.accepted,
         refused=sum(batch.refused.values()),

@@ -1,4 +1,4 @@
-"""Poll the telemetry sources of the settings, such as files, and remember how far each was read."""
+"""Poll the telemetry sources of the settings, such as files, and save the position in each."""
 
 import logging
 from collections.abc import Callable, Sequence
@@ -43,14 +43,15 @@ class SourcePoller:
 
     def __enter__(self) -> Self:
         for number, each in enumerate(self._settings):
-            name = f"{number}/{each.kind}"
-            key = f"{host_name()}/{name}"  # the database may be that of servers on other hosts, with other files
+            title = f"telemetry.source[{number}] ({each.kind})"
+            # The database may be that of servers on other hosts, with other files.
+            key = f"{host_name()}/{number}/{each.kind}"
             source = open_source(each.kind, each.options, self._build_context(), self._store.load_position(key))
             self._stack.callback(source.close)
             loop = BackgroundLoop(
                 f"holdfast-source-{number}",
-                self._build_step(name, key, source),
-                action=f"read telemetry from source {name}",
+                self._build_step(key, title, source),
+                action=f"read telemetry of {title}",
                 logger=logger,
             )
             loop.start()
@@ -60,7 +61,7 @@ class SourcePoller:
     def __exit__(self, *exception: object) -> None:
         self._stack.close()
 
-    def _build_step(self, name: str, key: str, source: PolledSource) -> Callable[[], float]:
+    def _build_step(self, key: str, title: str, source: PolledSource) -> Callable[[], float]:
         saved, problem = source.state, None
 
         def step() -> float:
@@ -68,7 +69,7 @@ class SourcePoller:
             now = SystemClock().wall()
             batch = source.poll(now)
             if batch.problem is not None and batch.problem != problem:
-                logger.warning("telemetry source %s: %s", name, batch.problem)
+                logger.warning("%s: %s", title, batch.problem)
             problem = batch.problem
             if batch.accepted or batch.refused:
                 arrivals = self._watcher.ingest(batch.deltas, source.lateness, requests=batch.requests)

@@ -8,14 +8,15 @@ from litestar.params import FromQuery, QueryParameter
 
 from holdfast._clock import SystemClock
 from holdfast._errors import InvalidValue
-from holdfast._names import parse_operation
-from holdfast._types import Side, Zone
+from holdfast._names import parse_operation, parse_zone
+from holdfast._types import Side
 from holdfast.server.auth import build_route_options
 from holdfast.server.credentials import Role
 from holdfast.server.detection.messages import IngestResult
 from holdfast.server.metrics import ReceivedTelemetry
 from holdfast.server.state import ServerState
-from holdfast.telemetry.query import SeriesQuery
+from holdfast.telemetry.bins import SHORT_TERM
+from holdfast.telemetry.query import SeriesQuery, limit_time
 from holdfast.telemetry.sinks.server import BATCH_HEADER
 
 _MAX_BATCH_CHARACTERS = 64
@@ -74,7 +75,7 @@ async def series(  # noqa: PLR0917 - Litestar passes parameters by name
     ] = None,
     end: Annotated[float | None, QueryParameter(description="Seconds since the epoch. Default: now.")] = None,
     step: Annotated[
-        float | None, QueryParameter(description="Seconds of a point. Default: at most 300 points.")
+        float | None, QueryParameter(description="Seconds of a point. Default: one that gives at most 300 points.")
     ] = None,
 ) -> Response[bytes]:
     """Return rate, fault share, peak and latency percentiles of a workload, for the last 24 hours at most.
@@ -82,13 +83,14 @@ async def series(  # noqa: PLR0917 - Litestar passes parameters by name
     One series in total, or one for each zone, operation or instance.
     """
     now = SystemClock().wall()
+    start, end = limit_time(now - SHORT_TERM if start is None else start, now if end is None else end, now)
     query = SeriesQuery(
         workload=workload,
-        start=now - 900 if start is None else start,
-        end=now if end is None else end,
+        start=start,
+        end=end,
         by=by,
         operation=None if operation is None else parse_operation(operation),
-        zone=None if zone is None else Zone(zone),
+        zone=None if zone is None else parse_zone(zone),
         instance=instance,
         side=side,
         step=step,

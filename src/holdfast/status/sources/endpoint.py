@@ -5,9 +5,10 @@ from collections.abc import Sequence
 
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import InvalidValue
+from holdfast._names import check_address
 from holdfast._types import Zone, ZoneState, ZoneStatus
 from holdfast.status.sources.source import POLL_SECONDS, PolledSource
-from holdfast.status.sources.web import MAX_STORE_AGE_SECONDS, check_address, http_get
+from holdfast.status.sources.web import MAX_STORE_AGE_SECONDS, http_get
 from holdfast.status.wire import KNOWN_HEADER
 
 EXISTS = "exists+"

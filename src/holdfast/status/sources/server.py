@@ -13,10 +13,11 @@ import msgspec
 
 from holdfast._background import RECONNECT_BACKOFF, BackgroundLoop
 from holdfast._backoff import Chance
+from holdfast._names import check_address
 from holdfast._types import Zone, ZoneStatus
 from holdfast.status.sources.endpoint import EndpointSource
 from holdfast.status.sources.source import POLL_SECONDS, PolledSource, StatusListener, StatusSource
-from holdfast.status.sources.web import MAX_STORE_AGE_SECONDS, check_address, http_get, stream_events
+from holdfast.status.sources.web import MAX_STORE_AGE_SECONDS, http_get, stream_events
 from holdfast.status.wire import TIME_HEADER, WORKLOAD_HEADER, StatusChange, StatusSnapshot
 
 logger = logging.getLogger("holdfast.status")

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
-from holdfast._errors import InvalidValue
-
 TIMEOUT_SECONDS = 2.0
 """Seconds for connecting, and for each read: a source that needs longer counts as unavailable."""
 STREAM_TIMEOUT_SECONDS = 40.0
@@ -34,18 +32,6 @@ class StreamEvent(NamedTuple):
     id: str
     name: str
     data: bytes
-
-
-def check_address(address: str) -> str:
-    """Return the address without a trailing slash. Raise InvalidValue if it is not an HTTP URL."""
-    try:
-        parts = urlsplit(address)
-        is_valid = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
-    except ValueError:
-        is_valid = False
-    if not is_valid or any(character.isspace() for character in address):
-        raise InvalidValue(f"address {address!r}: expected one such as http://127.0.0.1:8470")
-    return address.rstrip("/")
 
 
 def connect(address: str, timeout: float) -> http.client.HTTPConnection:

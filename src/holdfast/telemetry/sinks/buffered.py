@@ -144,7 +144,7 @@ class BufferedSink(ABC):
 
     @property
     def dropped_lines(self) -> int:
-        """Lines dropped because they could not be written for too long, or never can be."""
+        """Lines dropped because the buffer was full, or because they are too long."""
         return self._buffer.dropped
 
     def emit(self, event: bytes) -> None:
@@ -188,7 +188,7 @@ class BufferedSink(ABC):
 
     @abstractmethod
     def _write(self, batch: Batch) -> None:
-        """Write the batch. Call `_count_sent` or `_drop` for every line that is done with.
+        """Write the batch. Call `_count_sent` for every line that was written, and `_drop` for every line that is lost.
 
         If it raises, the rest of the batch is written again. If it returns, the rest becomes part of the next batch.
         """

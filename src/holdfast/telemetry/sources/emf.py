@@ -57,6 +57,8 @@ REASONS = frozenset(
 
 MAX_LINE_BYTES = 1_048_576
 """Maximum size of a record: that of a log event of CloudWatch."""
+_MIN_TIMESTAMP = 10**11
+"""Minimum milliseconds since the epoch, in the year 1973. A smaller timestamp is in seconds, by mistake."""
 _MAX_TIMESTAMP = 10**14
 """Maximum milliseconds since the epoch, in the year 5138."""
 _ROUNDING = 1e-6
@@ -78,7 +80,7 @@ _Milliseconds = Annotated[float, Meta(ge=0, le=MAX_LATENCY * 1000)]
 
 class _OwnMetadata(Struct, gc=False):
     directives: Raw = field(name="CloudWatchMetrics")
-    timestamp: Annotated[int, Meta(gt=0, le=_MAX_TIMESTAMP)] = field(name="Timestamp")
+    timestamp: Annotated[int, Meta(ge=_MIN_TIMESTAMP, le=_MAX_TIMESTAMP)] = field(name="Timestamp")
 
 
 class _OwnRecord(Struct, gc=False):
@@ -157,7 +159,7 @@ class EmfDecoder:
             return
         metadata, members = _parse(line)
         timestamp = metadata.timestamp
-        if not 0 < timestamp <= _MAX_TIMESTAMP:
+        if not _MIN_TIMESTAMP <= timestamp <= _MAX_TIMESTAMP:
             raise Refused(
                 OUT_OF_RANGE, f"`$._aws.Timestamp` is {str(timestamp)[:24]}: expected milliseconds since the epoch"
             )
@@ -365,7 +367,8 @@ def _parse(line: bytes) -> tuple[_Metadata, Members]:
         line.decode()
         members = _decode_members(line)
     except _DECODE_ERRORS as error:
-        raise Refused(NOT_JSON, f"a line is no JSON object: {error}") from error
+        problem = "it is not UTF-8" if isinstance(error, UnicodeDecodeError) else error
+        raise Refused(NOT_JSON, f"a line is no JSON object: {problem}") from error
     if "_aws" not in members:
         raise Refused(NOT_EMF, "`$._aws` is missing: the line is not in embedded metric format")
     try:

@@ -25,6 +25,9 @@ _COUNT_UNITS = frozenset({None, "", "None", "Count", "1"})
 """OpenTelemetry's exporter passes units such as `1` and `{request}` on unchanged."""
 
 
+_HINT = "lines of other programs need a [[telemetry.emf]] for their namespace in the settings of the server"
+
+
 class _Metric(Struct):
     name: Annotated[str, Meta(min_length=1, max_length=1024)] = msgspec.field(name="Name")
     unit: str | None = msgspec.field(name="Unit", default=None)
@@ -85,14 +88,15 @@ def build_plan(text: bytes, workloads: Mapping[str, SourceWorkload], mappings: M
     parts: dict[tuple[str, int], PlanPart] = {}
     dimensions: set[str] = set()
     read: set[tuple[str, str]] = set()
-    problem = Refused(NO_REQUESTS, f"`{_ROOT}`: no metric counts requests or measures their latency")
+    problem = Refused(NO_REQUESTS, f"`{_ROOT}`: no metric counts requests or measures their latency; {_HINT}")
     for index, directive in enumerate(_parse(text)):
         path = f"{_ROOT}[{index}]"
         names = mappings.get(directive.namespace, OWN_NAMES)
         name = directive.namespace.partition("/")[0] if names is OWN_NAMES else names.workload
         workload = workloads.get(name)
         if workload is None:
-            problem = Refused(UNKNOWN_WORKLOAD, f"`{path}.Namespace`: no workload {name[:128]!r} is configured")
+            reason = f"`{path}.Namespace`: no workload {name[:128]!r} is configured; {_HINT}"
+            problem = Refused(UNKNOWN_WORKLOAD, reason)
             continue
         metrics = _find_metrics(directive, names)
         if not metrics:

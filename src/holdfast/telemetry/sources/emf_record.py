@@ -62,7 +62,7 @@ def read_requests(part: PlanPart, members: Members, second: int) -> Bin:
     }
     if not given and not latency:
         expected = " or ".join(names.metrics)
-        raise Refused(NO_REQUESTS, f"the record has no value of a metric that its directives declare: {expected[:200]}")
+        raise Refused(NO_REQUESTS, f"the record has no value of a declared metric: expected {expected[:200]}")
     counts = {kind: count for kind, (count, _) in given.items()}
     numbers = {kind: each.seconds.count for kind, each in latency.items()}
     found = Bin()

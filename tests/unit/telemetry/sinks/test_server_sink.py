@@ -7,6 +7,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
+from holdfast import InvalidValue
 from holdfast.telemetry.sinks import buffered
 from holdfast.telemetry.sinks.server import ServerSink
 from tests.unit.forked import in_child
@@ -30,6 +31,7 @@ class Receiver(ThreadingHTTPServer):
         self.batches: list[str] = []
         self.encodings: list[str | None] = []
         self.tokens: set[str | None] = set()
+        self.paths: set[str] = set()
 
 
 class Handler(BaseHTTPRequestHandler):
@@ -40,6 +42,7 @@ class Handler(BaseHTTPRequestHandler):
         server = self.server
         body = self.rfile.read(int(self.headers["Content-Length"]))
         server.requests += 1
+        server.paths.add(self.path)
         server.tokens.add(self.headers.get("Authorization"))
         server.batches.append(self.headers["X-Holdfast-Batch"])
         server.encodings.append(self.headers.get("Content-Encoding"))
@@ -170,6 +173,37 @@ def test_lines_are_held_and_the_address_told_if_the_answer_is_a_redirect(
     assert "the answer is a redirect to https://other: use its address instead" in caplog.text
     receiver.answer = 202
     assert sink.flush()
+
+
+def test_a_sender_without_a_token_is_told_where_to_set_it(
+    receiver: Receiver, sink: ServerSink, caplog: pytest.LogCaptureFixture
+) -> None:
+    receiver.answer, receiver.body = 401, b'{"detail": "no credential"}'
+    sink.emit(b"line")
+    sink.flush()
+    assert "HTTP 401: there is no token: set HOLDFAST_TOKEN, or pass `token=` to ServerSink" in caplog.text
+    caplog.clear()
+    with ServerSink(address(receiver), token="hf_wrong") as other:
+        other.emit(b"line")
+    assert caplog.messages == ["the server refused 1 line of telemetry; HTTP 401: no credential"]
+
+
+@pytest.mark.parametrize("token", ["", "hf_secret\n", "hf secret", "hf_sécret"])
+def test_a_token_with_a_character_that_no_token_has_is_refused_and_not_shown(token: str) -> None:
+    with pytest.raises(InvalidValue, match="token: expected text without spaces and line ends") as raised:
+        ServerSink("http://127.0.0.1:1", token=token)
+    assert not token or token not in str(raised.value)
+
+
+def test_an_address_that_is_no_url_is_refused_at_once() -> None:
+    with pytest.raises(InvalidValue, match=r"address '127\.0\.0\.1:8470'"):
+        ServerSink("127.0.0.1:8470")
+
+
+def test_a_server_behind_a_path_gets_the_lines(receiver: Receiver) -> None:
+    with ServerSink(f"{address(receiver)}/behind/") as sink:
+        sink.emit(b"line")
+    assert (receiver.paths, receiver.lines) == ({"/behind/v1/telemetry"}, [b"line"])
 
 
 def test_a_batch_whose_answer_was_lost_is_sent_again_with_the_same_id(receiver: Receiver, sink: ServerSink) -> None:
