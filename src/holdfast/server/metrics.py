@@ -34,13 +34,13 @@ TELEMETRY_REFUSED = Instrument(
     description="Refused records of telemetry, by reason.",
     detail=Label("reason"),
 )
-TELEMETRY_LATE = Instrument(
+TELEMETRY_UNTIMELY = Instrument(
     type=InstrumentType.COUNTER,
-    name="holdfast.server.telemetry.late_requests",
+    name="holdfast.server.telemetry.untimely_requests",
     unit="{request}",
-    description="Measured requests that arrived after their bin was judged: stored, or dropped as too late.",
+    description="Measured requests that arrived late and were stored, or too late or too early and were dropped.",
     detail=Label("outcome"),
-    cloudwatch_names={"": ("TelemetryLate",)},
+    cloudwatch_names={"": ("TelemetryUntimely",)},
 )
 TELEMETRY_LAG = Instrument(
     type=InstrumentType.HISTOGRAM,
@@ -145,7 +145,7 @@ class ServerMetrics(MetricsSink[AnsweredRequest | ReceivedTelemetry | RefusedCon
         REQUESTS,
         TELEMETRY_RECORDS,
         TELEMETRY_REFUSED,
-        TELEMETRY_LATE,
+        TELEMETRY_UNTIMELY,
         TELEMETRY_OVERFLOWED,
         TELEMETRY_LAG,
         REFUSED_CONNECTIONS,
@@ -189,7 +189,8 @@ def _measure_telemetry(result: IngestResult) -> Sequence[Measurement]:
     records = {"accepted": result.accepted, "refused": result.refused}
     found = [(TELEMETRY_RECORDS, name, number) for name, number in records.items()]
     found += [(TELEMETRY_REFUSED, reason, number) for reason, number in result.refused_by_reason.items()]
-    found += [(TELEMETRY_LATE, "stored", result.late), (TELEMETRY_LATE, "dropped", result.too_late)]
+    untimely = {"late": result.late, "too_late": result.too_late, "too_early": result.too_early}
+    found += [(TELEMETRY_UNTIMELY, outcome, number) for outcome, number in untimely.items()]
     found.append((TELEMETRY_OVERFLOWED, "", result.overflowed))
     measured = [Measurement(Series(instrument, (), name), number) for instrument, name, number in found if number]
     if result.lag is not None:

@@ -156,7 +156,7 @@ def test_queries_that_wait_keep_no_telemetry_out(tmp_path: Path, monkeypatch: py
     async def test(detection: DetectionProcess) -> None:
         slow = [asyncio.create_task(detection.answer(QUERY)) for _ in range(2)]
         await asyncio.sleep(0)
-        with pytest.raises(EngineUnavailable, match="2 requests wait"):
+        with pytest.raises(EngineUnavailable, match="2 requests are waiting"):
             await detection.answer(QUERY)
         assert (await ingest(detection)).accepted == 7
         for each in slow:

@@ -136,15 +136,15 @@ def test_it_tells_what_was_answered_and_who_listens(api: Api, clock: FakeClock) 
 def test_lines_of_telemetry_are_counted_by_what_became_of_them() -> None:
     prometheus = PrometheusExporter()
     metrics = ServerMetrics(prometheus, streams={})
-    late = IngestResult(2, 1, "bad", {"invalid": 1}, late=4, too_late=5, overflowed=6, lag=2.5)
+    late = IngestResult(2, 1, "bad", {"invalid": 1}, late=4, too_late=5, too_early=7, overflowed=6, lag=2.5)
     for event in (ReceivedTelemetry(IngestResult(3, 0)), ReceivedTelemetry(late), AnsweredRequest("BREW", None, 404)):
         metrics.emit(event)
     lines = prometheus.render().splitlines()
     assert 'holdfast_server_telemetry_records_total{result="accepted"} 5' in lines
     assert 'holdfast_server_telemetry_records_total{result="refused"} 1' in lines
     assert 'holdfast_server_telemetry_refused_total{reason="invalid"} 1' in lines
-    assert 'holdfast_server_telemetry_late_requests_total{outcome="stored"} 4' in lines
-    assert 'holdfast_server_telemetry_late_requests_total{outcome="dropped"} 5' in lines
+    for outcome, count in (("late", 4), ("too_late", 5), ("too_early", 7)):
+        assert f'holdfast_server_telemetry_untimely_requests_total{{outcome="{outcome}"}} {count}' in lines
     assert "holdfast_server_telemetry_overflowed_requests_total{} 6" in lines
     assert "holdfast_server_telemetry_lag_seconds_sum{} 2.5" in lines
     assert 'holdfast_server_requests_total{method="other",route="other",status="404"} 1' in lines

@@ -53,5 +53,7 @@ def test_a_registered_source_is_opened_with_its_options_and_state(monkeypatch: p
     assert open_source("made", {"address": "a"}, context, "s").state == "a 10 s"
     with pytest.raises(InvalidValue, match="options"):
         parse_source_options("made", {"address": 5})
+    with pytest.raises(InvalidValue, match=r"options\.port: unknown option of source made, expected address"):
+        parse_source_options("made", {"port": 5})
     with pytest.raises(SettingsError, match="made"):
         parse_source_options("unmade", {})

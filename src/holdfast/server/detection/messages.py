@@ -34,6 +34,8 @@ class IngestResult(Struct, frozen=True):
     """Requests that arrived after their bin was judged: stored, but not part of a verdict."""
     too_late: int = 0
     """Requests that arrived too late to be stored."""
+    too_early: int = 0
+    """Requests that are dated in the future. Records of embedded metric format are refused instead."""
     overflowed: int = 0
     """Requests counted as `other`, because the workload has too many operations or instances."""
     is_duplicate: bool = False
@@ -51,6 +53,7 @@ def build_result(batch: SourceBatch, arrivals: Arrivals, now: float) -> IngestRe
         refused_by_reason=batch.refused,
         late=arrivals.late,
         too_late=arrivals.too_late,
+        too_early=arrivals.too_early,
         overflowed=arrivals.overflowed,
         lag=None if batch.oldest is None else max(0.0, now - batch.oldest),
     )

@@ -176,7 +176,9 @@ class DetectionProcess:
             raise EngineUnavailable(RESTARTING)
         waiting, limit = (self._queries, MAX_QUERIES) if isinstance(question, Query) else (self._batches, MAX_BATCHES)
         if len(waiting) >= limit:
-            raise EngineUnavailable(f"{format_count(limit, 'request')} wait for the detection process already")
+            raise EngineUnavailable(
+                f"{format_count(limit, 'request')} are waiting for the detection process: try again later"
+            )
         question.number = next(self._numbers)
         answered = waiting[question.number] = asyncio.get_running_loop().create_future()
         try:
@@ -211,7 +213,8 @@ class DetectionProcess:
             self.restarts += 1
             failures = 0 if self._clock.monotonic() - began >= STABLE_SECONDS else failures + 1
             pause = FAILURE_BACKOFF.delay(failures, pause, random.random) if failures else 0.0
-            logger.warning("the detection process has ended, starting it again in %.1f s", pause)
+            when = f"in {pause:.1f} s" if pause else "now"
+            logger.warning("the detection process has ended; the server starts it again %s", when)
             self._first_start.set()
             await asyncio.sleep(pause)
 

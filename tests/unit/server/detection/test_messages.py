@@ -43,6 +43,6 @@ def test_any_other_error_is_one_of_the_engine(error: Exception) -> None:
 @pytest.mark.parametrize(("oldest", "lag"), [(None, None), (90.0, 10.0), (130.0, 0.0)])
 def test_a_result_says_what_became_of_a_batch(oldest: float | None, lag: float | None) -> None:
     batch = SourceBatch(accepted=3, refused={"invalid": 1, "unknown_zone": 1}, problem="bad", oldest=oldest)
-    result = build_result(batch, Arrivals(on_time=1, late=2, too_late=3, overflowed=4), 100.0)
+    result = build_result(batch, Arrivals(on_time=1, late=2, too_late=3, too_early=5, overflowed=4), 100.0)
     assert (result.accepted, result.refused, result.reason, result.lag) == (3, 2, "bad", lag)
-    assert (result.late, result.too_late, result.overflowed) == (2, 3, 4)
+    assert (result.late, result.too_late, result.too_early, result.overflowed) == (2, 3, 5, 4)
