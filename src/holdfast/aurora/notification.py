@@ -47,7 +47,7 @@ def build_notification(
 ) -> Notification:
     """Return the notification about a run.
 
-    `run` is the data of its state machine, of which anything may be missing. `instances` are those of the cluster now,
+    `run` is the data of its state machine. Every member of it may be missing. `instances` are those of the cluster now,
     with `id`, `class`, `status` and `role`. If the run itself has verified them, its own list is used.
     """
     if kind not in _SUBJECTS:

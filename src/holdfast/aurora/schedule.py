@@ -9,7 +9,7 @@ from holdfast._errors import InvalidValue
 JST = timezone(timedelta(hours=9), "JST")
 """The time zone of `scheduleTime` without another one. Japan has no daylight-saving time."""
 DEFAULT_TIMEZONE = "Asia/Tokyo"
-"""The same time zone, as EventBridge Scheduler names it."""
+"""The default time zone by the name that EventBridge Scheduler uses."""
 MAX_EVENT_AGE = 900
 """Seconds. A run that starts later than that is worse than none: the night may be over."""
 DELIVERY = {"MaximumEventAgeInSeconds": MAX_EVENT_AGE, "MaximumRetryAttempts": 10}

@@ -38,7 +38,7 @@ class Arrivals(Struct):
     too_early: int = 0
     """Dated in the future."""
     overflowed: int = 0
-    """Of those on time or late, the ones counted as `other` because of a limit."""
+    """Requests counted as `other` because of a limit. They are also counted as on time or late."""
 
     def merge(self, other: "Arrivals") -> None:
         """Add the requests of `other`."""

@@ -119,7 +119,7 @@ _DECODE_ERRORS = (ValueError, RecursionError)
 _Labels: TypeAlias = tuple[str, str, str, str, str, Side]
 """Workload, service, operation, zone, instance and side."""
 _BinLabels: TypeAlias = tuple[str, str, str, str, str, Side, int]
-"""The same, and the number of the bin."""
+"""Workload, service, operation, zone, instance, side, and the number of the bin."""
 
 
 class EmfDecoder:
