@@ -85,7 +85,7 @@ class Or:
 Rule: TypeAlias = Constant | StateIs | AtLeast | Not | And | Or
 
 _TOKENS = re.compile(r'(?P<space>\s+)|(?P<sign>[(),])|(?P<quoted>"(?:[^"\\]|\\.)*")|(?P<word>[^\s(),"]+)', re.DOTALL)
-_COUNT = re.compile(r"(\d{1,4})(%?)")
+_COUNT = re.compile(r"(\d{1,4})(%?)", re.ASCII)
 _ESCAPED = re.compile(r'\\(["\\])')
 _STATES = frozenset(StateValue)
 _KEYWORDS = {"AND", "OR", "NOT", "TRUE", "FALSE", "AT_LEAST", *_STATES}
@@ -285,7 +285,7 @@ class _Parser:
                 return StateIs(StateValue(text), alarm)
         if (capital := token.text.upper()) in _KEYWORDS and capital != token.text:
             reader.fail(f"expected {capital} in capital letters, found {token.text!r}", token)
-        reader.fail(f"{_EXPECTED}, found {repr(token.text) if token.text else 'the end'}", token)
+        return reader.fail(f"{_EXPECTED}, found {repr(token.text) if token.text else 'the end'}", token)
 
     def _parse_at_least(self) -> Rule:
         reader = self._reader

@@ -18,6 +18,8 @@ from holdfast._types import Zone
 
 SIGNIFICANCE = 0.05
 """Probability up to which a difference is significant: the usual 5 %."""
+MAX_ERRORS = 1e15
+"""Maximum errors of one zone: floats count exactly up to this."""
 EVENT_WINDOW = 60.0
 """Seconds of errors that one ChiSquaredEvent looks at: its schedule sends one event a minute."""
 
@@ -42,8 +44,8 @@ class ChiSquaredResult:
 def find_outlier(errors: Mapping[Zone, float], significance: float = SIGNIFICANCE) -> ChiSquaredResult:
     """Test the numbers of errors of all zones in one window of time."""
     for zone, count in errors.items():
-        if not 0 <= count < math.inf:
-            raise InvalidValue(f"errors of zone {zone}: {count}: expected 0 or more")
+        if not 0 <= count <= MAX_ERRORS:
+            raise InvalidValue(f"errors of zone {zone}: {count}: expected 0 to {MAX_ERRORS:.0e}")
     expected = sum(errors.values()) / len(errors) if errors else 0.0
     statistic = sum((count - expected) ** 2 for count in errors.values()) / expected if expected else 0.0
     freedom = max(0, len(errors) - 1)
@@ -56,7 +58,7 @@ def find_outlier(errors: Mapping[Zone, float], significance: float = SIGNIFICANC
 
 def get_tail_probability(x: float, degrees_of_freedom: int) -> float:
     """Return the probability that a chi-squared variable is `x` or more. Closed form: a finite sum for each parity."""
-    if degrees_of_freedom < 1 or not x >= 0:
+    if degrees_of_freedom < 1 or not 0 <= x < math.inf:
         raise InvalidValue(
             f"chi-squared tail of {x} with {degrees_of_freedom} degrees of freedom: expected 0 or more, and at least 1"
         )

@@ -152,7 +152,7 @@ class AlarmGraph:
 
 
 class _CurrentStates(dict[str, StateValue]):
-    """The states of all alarms by name, read from `states` on demand, so that an evaluation copies only what it uses."""
+    """The states of all alarms by name. They are read on demand, so that an evaluation copies only those it uses."""
 
     def __init__(self, states: Mapping[str, AlarmState]) -> None:
         super().__init__()

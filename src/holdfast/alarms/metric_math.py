@@ -1,4 +1,4 @@
-"""Metric math: the expressions over series that alarms need. Pure. Needs NumPy.
+"""Metric math: the expressions over series that alarms need. Pure.
 
 | part | forms |
 |---|---|
@@ -8,33 +8,20 @@
 | filled series | `FILL(series, 0)`, `FILL(series, other)`, `FILL(series, REPEAT)` |
 | several series, point by point | `SUM`, `AVG`, `MIN`, `MAX` of `[m1, m2]` or of `METRICS()` |
 
-Comparisons and AND, OR give 1 or 0. Rules for points without a value, in this module NaN:
-
-- An operator with two series takes 0 for a point that only one of them has. If both lack it, so does the result.
-- Dividing by zero gives no point, nor does any other result that is not a finite number.
-- `IF` gives no point without a condition, 0 without a `value`, and no point without an `otherwise`.
-- `SUM`, `AVG`, `MIN` and `MAX` leave out series without the point.
-
 Refused, because the result of an alarm would depend on the hidden length of its evaluation range: `SUM(m1)` and other
-functions that turn one series into one number, and `FILL(series, LINEAR)`. `TIME_SERIES` is refused, too: by the first
-rule, `m1 / (m1 + m2) + TIME_SERIES(0)` turns minutes without requests into 0 %.
+functions that turn one series into one number, and `FILL(series, LINEAR)`. `TIME_SERIES` is refused, too: because
+a missing point counts as 0 beside a present one, `m1 / (m1 + m2) + TIME_SERIES(0)` turns minutes without requests into
+0 %. `metric_math_evaluation` has the rules for missing points.
 """
 
+import math
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
-from holdfast._errors import InvalidValue, MissingExtra
+from holdfast._errors import InvalidValue
 from holdfast.alarms.syntax import END, Token, TokenReader
-
-try:
-    import numpy as np
-    from numpy.typing import NDArray
-except ImportError as error:
-    raise MissingExtra("metric math", "server") from error
-
-Series: TypeAlias = "NDArray[np.float64]"
 
 MAX_CHARACTERS = 2048
 MAX_OPERATORS = 100
@@ -190,99 +177,6 @@ def find_inputs(node: Node) -> Iterator[Id | InsightRuleMetric]:
             pass
 
 
-def evaluate_expression(
-    node: Node, inputs: Mapping[Id | InsightRuleMetric, Series], metrics: tuple[Series, ...] = ()
-) -> Series:
-    """Return the series of an expression.
-
-    All series have the same shape. The last axis is time; others are alarms with the same expression, so that one call
-    evaluates all of them. `metrics` are the series of METRICS().
-    """
-    with np.errstate(all="ignore"):
-        return np.asarray(_evaluate(node, inputs, metrics), np.float64)
-
-
-def _evaluate(
-    node: Node, inputs: Mapping[Id | InsightRuleMetric, Series], metrics: tuple[Series, ...]
-) -> "Series | np.float64":
-    def get(part: Node) -> "Series | np.float64":
-        return _evaluate(part, inputs, metrics)
-
-    match node:
-        case Number(value):
-            return np.float64(value)
-        case Id() | InsightRuleMetric():
-            return inputs[node]
-        case Negative(operand):
-            return -get(operand)
-        case Binary(operator, left, right):
-            return _apply(_OPERATORS[operator], get(left), get(right))
-        case If(condition, value, otherwise):
-            test, found = get(condition), get(value)
-            chosen = np.where(test != 0, np.where(np.isnan(found), 0.0, found), get(otherwise))
-            return np.where(np.isnan(test), np.nan, chosen)
-        case Fill(series, filler):
-            points = np.asarray(get(series))
-            return _repeat(points) if filler is None else np.where(np.isnan(points), get(filler), points)
-        case _:
-            items = metrics if node.items is None else tuple(np.asarray(get(each)) for each in node.items)
-            return _aggregate(node.function, items)
-
-
-def _divide(left: Any, right: Any) -> Any:
-    return left / np.where(right == 0, np.nan, right)
-
-
-_OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
-    "OR": np.logical_or,
-    "AND": np.logical_and,
-    "==": np.equal,
-    "!=": np.not_equal,
-    "<": np.less,
-    "<=": np.less_equal,
-    ">": np.greater,
-    ">=": np.greater_equal,
-    "+": np.add,
-    "-": np.subtract,
-    "*": np.multiply,
-    "/": _divide,
-    "^": np.power,
-}
-
-
-def _apply(
-    operator: Callable[[Any, Any], Any], left: "Series | np.float64", right: "Series | np.float64"
-) -> "Series | np.float64":
-    missing = np.isnan(left), np.isnan(right)
-    if left.ndim and right.ndim:
-        is_missing = missing[0] & missing[1]
-        left, right = np.where(missing[0], 0.0, left), np.where(missing[1], 0.0, right)
-    else:
-        is_missing = missing[0] | missing[1]
-    result = np.asarray(operator(left, right), np.float64)
-    return np.where(is_missing | ~np.isfinite(result), np.nan, result)
-
-
-def _repeat(points: Series) -> Series:
-    """Fill missing points with the last one before them. Those before the first stay missing."""
-    indices = np.where(np.isnan(points), 0, np.arange(points.shape[-1]))
-    filled: Series = np.take_along_axis(points, np.maximum.accumulate(indices, axis=-1), axis=-1)
-    return filled
-
-
-def _aggregate(function: str, items: tuple[Series, ...]) -> Series:
-    if not items:
-        raise InvalidValue(f"metric math: {function}(METRICS()) of an alarm without metrics")
-    stacked = np.stack(items)
-    if function in ("MIN", "MAX"):
-        extreme: Series = (np.fmin if function == "MIN" else np.fmax).reduce(stacked)
-        return extreme
-    present = np.sum(~np.isnan(stacked), axis=0)
-    total = np.nansum(stacked, axis=0)
-    result = total / present if function == "AVG" else total
-    return np.where((present > 0) & np.isfinite(result), result, np.nan)
-
-
 def _format_operand(node: Node) -> str:
     text = format_expression(node)
     return f"({text})" if isinstance(node, Negative | Binary) else text
@@ -344,7 +238,7 @@ class _Parser:
         match token.kind:
             case "number":
                 value = float(token.text)
-                return Number(value) if np.isfinite(value) else reader.fail("this number is too large", token)
+                return Number(value) if math.isfinite(value) else reader.fail("this number is too large", token)
             case "id" if reader.next.text == "(":
                 reader.fail("expected the name of a function in capital letters", token)
             case "id":

@@ -5,15 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast._errors import InvalidValue
-from holdfast.alarms.metric_math import (
-    Id,
-    InsightRuleMetric,
-    Node,
-    Series,
-    evaluate_expression,
-    find_inputs,
-    parse_expression,
-)
+from holdfast.alarms.metric_math import Id, InsightRuleMetric, Node, find_inputs, parse_expression
+from holdfast.alarms.metric_math_evaluation import Series, evaluate_expression
 from holdfast.alarms.statistics import parse_statistic
 
 MAX_QUERIES = 20

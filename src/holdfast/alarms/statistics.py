@@ -99,8 +99,8 @@ BASIC_STATISTICS = (
 )
 """The statistics that need only totals of the values."""
 _NUMBER = r"\d{1,18}(?:\.\d{1,10})?"
-_SHORT = re.compile(rf"(p|tm|wm|tc|ts)({_NUMBER})")
-_RANGE = re.compile(rf"(TM|WM|TC|TS|PR)\((?:({_NUMBER})(%?))?:(?:({_NUMBER})(%?))?\)")
+_SHORT = re.compile(rf"(p|tm|wm|tc|ts)({_NUMBER})", re.ASCII)
+_RANGE = re.compile(rf"(TM|WM|TC|TS|PR)\((?:({_NUMBER})(%?))?:(?:({_NUMBER})(%?))?\)", re.ASCII)
 
 
 def parse_statistic(text: str) -> Statistic:

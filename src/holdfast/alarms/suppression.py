@@ -124,12 +124,12 @@ def _handle(suppressor: Suppressor | None, before: Suppression, event: Suppressi
             return _hold(suppressor, Suppression(state, is_pending=True), at, is_alarm=is_alarm)
         case SuppressorReplaced(at, is_alarm):
             return _hold(suppressor, Suppression(before.state, is_pending), at, is_alarm=is_alarm)
-        case SuppressorChanged(at, is_alarm):
+        case _:
             extension = 0 if suppressor is None else suppressor.extension_period
             return replace(
                 before,
-                suppressed_by=SuppressedBy.ALARM if is_alarm else SuppressedBy.EXTENSION_PERIOD,
-                until=None if is_alarm else at + extension,
+                suppressed_by=SuppressedBy.ALARM if event.is_alarm else SuppressedBy.EXTENSION_PERIOD,
+                until=None if event.is_alarm else event.at + extension,
             )
 
 
