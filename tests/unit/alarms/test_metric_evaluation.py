@@ -237,8 +237,8 @@ def test_reasons_have_the_words_of_cloudwatch() -> None:
             "0XX00",
             (
                 "3 out of the last 5 datapoints [1.0 (26/10/23 12:04:00), 1.0 (26/10/23 12:03:00), "
-                "1.0 (26/10/23 12:00:00)] were not greater than the threshold (2.0) (minimum 3 datapoints for ALARM -> OK "
-                "transition)."
+                "1.0 (26/10/23 12:00:00)] were not greater than the threshold (2.0) "
+                "(minimum 3 datapoints for ALARM -> OK transition)."
             ),
         ),
         (
