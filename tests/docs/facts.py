@@ -187,7 +187,7 @@ def _shown(path: SettingPath) -> str:
 
 def _limits(kind: Any) -> frozenset[str]:
     if get_origin(kind) is Literal:
-        return frozenset(get_args(kind))
+        return frozenset(map(str, get_args(kind)))
     if kind is bool:
         return frozenset({"true", "false"})
     if get_origin(kind) is not Annotated:

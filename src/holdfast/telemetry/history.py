@@ -71,6 +71,11 @@ class TelemetryHistory:
                     self._store.load(stored)
 
     @property
+    def store(self) -> SeriesStore:
+        """The measurements in memory. Only the owner of this history may change them."""
+        return self._store
+
+    @property
     def nbytes(self) -> int:
         """Size of the stored measurements in memory, in bytes."""
         return self._store.nbytes
