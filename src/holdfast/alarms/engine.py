@@ -18,7 +18,7 @@ from holdfast._types import Operation, Side, Zone
 from holdfast.alarms.alarm import Alarm, AlarmState
 from holdfast.alarms.alarm_rule import RuleResult, explain_rule
 from holdfast.alarms.declaration import AlarmDeclaration, MeasuredOperation, SeriesReference
-from holdfast.alarms.metric_evaluation import Datapoint, Decision, decide_state, evaluate_alarm
+from holdfast.alarms.metric_evaluation import Datapoint, Decision, decide_state, evaluate_alarm, get_evaluation_range
 from holdfast.alarms.metric_math import Id, InsightRuleMetric
 from holdfast.alarms.metric_queries import QueryPlan
 from holdfast.alarms.recent_metrics import MetricWindow, RecentMetrics
@@ -81,6 +81,8 @@ class Explanation:
     state: AlarmState
     decision: Decision | None = None
     """Of a metric alarm: the datapoints that decided, and by which rule."""
+    datapoints: tuple[Datapoint, ...] = ()
+    """Of a metric alarm: all datapoints of its evaluation range, oldest first."""
     inputs: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
     """Of metric math: the series in the expression, oldest first."""
     result: RuleResult | None = None
@@ -155,31 +157,6 @@ class AlarmEngine:
         self._updated, self._evaluated_at = set(), end
         return Evaluation(end, changes, removed)
 
-    def explain(self, name: str) -> Explanation:
-        """Return the reason for the state of an alarm, from the data of the last evaluation. Raise NotFound."""
-        tree = self.tree
-        state = self._states.get(name, AlarmState())
-        if name in tree.composites:
-            composite = tree.composites[name]
-            states = {each: self._states.get(each, AlarmState()).state_value for each in composite.children}
-            return Explanation(composite, state, result=explain_rule(composite.rule, states))
-        if name not in tree.metrics:
-            raise NotFound(f"there is no alarm {name}: see `holdfast alarms state --all`")
-        alarm = tree.metrics[name].alarm
-        if self._evaluated_at is None:
-            return Explanation(alarm, state)
-        window = self._metrics.read(self._evaluated_at, self._table.width)
-        [row] = [row for row, each in enumerate(self._alarms) if each.alarm.alarm_name == name]
-        datapoints = _build_datapoints(window, self._compute_values(window)[row])
-        inputs = {
-            str(getattr(each, "name", None) or getattr(each, "rule", "")): _list_values(
-                window.values[window.rows.get(reference, -1)]
-            )
-            for each, reference in tree.metrics[name].inputs.items()
-            if each is not None
-        }
-        return Explanation(alarm, state, decide_state(alarm, datapoints, state.state_value), inputs)
-
     def _update_operations(self, measured: Iterable[MeasuredOperation], end: float) -> bool:
         """Note when operations were measured. Return whether the tree changes."""
         before = list(self._seen)
@@ -218,22 +195,41 @@ class AlarmEngine:
     def _compute_values(self, window: MetricWindow) -> "NDArray[np.float64]":
         """Return the datapoints of all metric alarms."""
         if self._grouped_rows is not window.rows:
-            self._groups = _group(self._alarms, window.rows, len(window.values) - 1)
+            self._groups = _group(self._alarms, window)
             self._grouped_rows = window.rows
-        values = np.empty((len(self._alarms), window.values.shape[1]))
-        for group in self._groups:
-            series = {each: window.values[rows] for each, rows in group.inputs.items()}
-            if group.plan is None:
-                values[group.rows] = series[None]
-            else:
-                values[group.rows] = group.plan.evaluate(
-                    {each: found for each, found in series.items() if each is not None}
-                )
-        return values
+        return _compute(self._groups, len(self._alarms), window)
 
 
-def _group(alarms: Sequence[WatchedMetric], rows: Mapping[SeriesReference, int], without: int) -> list[_Group]:
-    """Group alarms by their expression. `without` is the row for series that are not known."""
+def explain_alarm(tree: AlarmTree, saved: SavedAlarms, name: str, metrics: RecentMetrics) -> Explanation:
+    """Return the reason for the saved state of an alarm. Raise NotFound if there is no such alarm.
+
+    `metrics` must have the data of the last evaluation.
+    """
+    state = saved.states.get(name, AlarmState())
+    if name in tree.composites:
+        composite = tree.composites[name]
+        states = {each: saved.states.get(each, AlarmState()).state_value for each in composite.children}
+        return Explanation(composite, state, result=explain_rule(composite.rule, states))
+    if name not in tree.metrics:
+        raise NotFound(f"there is no alarm {name}: see `holdfast alarms state --all`")
+    watched = tree.metrics[name]
+    alarm = watched.alarm
+    if saved.evaluated_at is None:
+        return Explanation(alarm, state)
+    window = metrics.read(saved.evaluated_at, get_evaluation_range(alarm))
+    datapoints = _build_datapoints(window, _compute(_group([watched], window), 1, window)[0])
+    inputs = {
+        each.name if isinstance(each, Id) else each.rule: _list_values(window.values[window.rows.get(reference, -1)])
+        for each, reference in watched.inputs.items()
+        if each is not None
+    }
+    decision = decide_state(alarm, datapoints, state.state_value)
+    return Explanation(alarm, state, decision, tuple(datapoints), inputs)
+
+
+def _group(alarms: Sequence[WatchedMetric], window: MetricWindow) -> list[_Group]:
+    """Group alarms by their expression."""
+    rows, without = window.rows, len(window.values) - 1
     found: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
     for row, each in enumerate(alarms):
         found[_describe_expressions(each)].append(row)
@@ -246,6 +242,20 @@ def _group(alarms: Sequence[WatchedMetric], rows: Mapping[SeriesReference, int],
         inputs = {name: np.array([column[index] for column in columns]) for index, name in enumerate(names)}
         groups.append(_Group(watched[0].alarm.plan, np.array(members), inputs))
     return groups
+
+
+def _compute(groups: Sequence[_Group], number: int, window: MetricWindow) -> "NDArray[np.float64]":
+    """Return the datapoints of `number` alarms, which are in these groups."""
+    values = np.empty((number, window.values.shape[1]))
+    for group in groups:
+        series = {each: window.values[rows] for each, rows in group.inputs.items()}
+        if group.plan is None:
+            values[group.rows] = series[None]
+        else:
+            values[group.rows] = group.plan.evaluate(
+                {each: found for each, found in series.items() if each is not None}
+            )
+    return values
 
 
 def _describe_expressions(watched: WatchedMetric) -> tuple[str, ...]:

@@ -4,12 +4,11 @@ import logging
 from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from holdfast._types import Zone
 from holdfast.alarms.alarm import StateValue
 from holdfast.alarms.engine import AlarmChange, AlarmEngine
 from holdfast.alarms.recent_metrics import RecentMetrics
+from holdfast.watch.events import AlarmChanges, ChangedAlarm
 
 if TYPE_CHECKING:
     from holdfast.alarms.declaration import AlarmDeclaration
@@ -21,25 +20,6 @@ logger = logging.getLogger("holdfast.alarms")
 
 MAX_PERIODS = 15
 """Periods that are evaluated one after the other if several are complete, after a pause or a restart."""
-
-
-class ChangedAlarm(msgspec.Struct, frozen=True):
-    """An alarm that changed its state."""
-
-    name: str
-    old: StateValue
-    new: StateValue
-    reason: str
-    has_actions: bool
-    """Whether it is the last alarm of a chain, so that somebody should know."""
-
-
-class AlarmChanges(msgspec.Struct, frozen=True):
-    """The alarms of a workload that changed their state in one period, apart from those about single operations."""
-
-    workload: str
-    at: float
-    changes: Sequence[ChangedAlarm]
 
 
 class AlarmWatch:

@@ -6,9 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast._background import BackgroundLoop, constant_backoff
 from holdfast._clock import Clock, SystemClock
@@ -23,13 +21,14 @@ from holdfast.telemetry.bins import LONG_TERM, SHORT_TERM, RequestRow
 from holdfast.telemetry.collector import DEFAULT_LATENESS, GRACE_SECONDS, Arrivals, Collector
 from holdfast.telemetry.query import SeriesAnswer, SeriesQuery
 from holdfast.telemetry.series import SeriesLimits, SeriesTable
+from holdfast.watch.events import CurrentVerdict, VerdictChange, WatchEvent
 from holdfast.watch.store import WatchStore
 from holdfast.watch.traffic import TrafficMeter, TrafficSample
 
 if TYPE_CHECKING:
     from holdfast.alarms.declaration import AlarmDeclaration
     from holdfast.telemetry.history import TelemetryHistory
-    from holdfast.watch.alarms import AlarmChanges, AlarmWatch
+    from holdfast.watch.alarms import AlarmWatch
 
 logger = logging.getLogger("holdfast.watch")
 
@@ -62,24 +61,6 @@ class WatchedWorkload:
     """The detector's own settings."""
     alarms: "AlarmDeclaration | None" = None
     """The alarms that are evaluated, if the watcher keeps measurements. They only advise."""
-
-
-class VerdictChange(msgspec.Struct, frozen=True):
-    """A verdict that opened or closed."""
-
-    verdict: Verdict
-    at: float
-    is_closed: bool
-
-
-class CurrentVerdict(msgspec.Struct, frozen=True):
-    """The verdict of the latest window of a workload, also if it is healthy or unknown."""
-
-    verdict: Verdict
-
-
-WatchEvent: TypeAlias = "TrafficSample | VerdictChange | CurrentVerdict | AlarmChanges"
-"""All events of a WorkloadWatcher, for its sink `events`."""
 
 
 class VerdictHandler(Protocol):

@@ -164,36 +164,36 @@ class TestExplain:
         world = World()
         for faults in (0, 0, 20, 20, 20):
             world.minute(bins([AZ1], faults=faults))
-        found = world.engine.explain("use1-az1/Home/Index-availability-server-3-in-a-row")
+        found = world.explain("use1-az1/Home/Index-availability-server-3-in-a-row")
         assert found.state.state_value is StateValue.ALARM
         assert found.decision is not None
         assert found.decision.rule is EvaluationRule.ENOUGH_DATA
         assert [each.value for each in found.decision.evaluated] == [80.0, 80.0, 80.0]
         assert found.inputs == {
-            "requests": [None, None, *[600.0] * 5],
-            "faults": [None, None, 0.0, 0.0, 120.0, 120.0, 120.0],
+            "requests": [600.0] * 5,
+            "faults": [0.0, 0.0, 120.0, 120.0, 120.0],
         }
-        contributors = world.engine.explain("not-single-instance-use1-az1-errors")
+        contributors = world.explain("not-single-instance-use1-az1-errors")
         assert contributors.inputs["5xx-errors-use1-az1"][-1] == 10
-        assert world.engine.explain("use1-az1/Home/Index-latency-server-3-of-5").inputs == {}
+        assert world.explain("use1-az1/Home/Index-latency-server-3-of-5").inputs == {}
 
     def test_a_composite_alarm_shows_the_part_of_its_rule_that_decided(self) -> None:
         world = World()
         for _ in range(3):
             world.minute(bins(OTHERS), bins([AZ1], faults=2))
-        found = world.engine.explain("use1-az1-isolated-impact").result
+        found = world.explain("use1-az1-isolated-impact").result
         assert found is not None
         assert found.find_deciding_alarms() == (("not-single-instance-use1-az1", StateValue.OK),)
 
     def test_an_alarm_that_was_never_evaluated_has_no_reason(self) -> None:
         world = World(operations=(HOME,))
-        found = world.engine.explain("use1-az1/Home/Index-availability-server-3-of-5")
+        found = world.explain("use1-az1/Home/Index-availability-server-3-of-5")
         assert (found.decision, found.state.state_value) == (None, StateValue.INSUFFICIENT_DATA)
-        assert world.engine.explain("az1-availability").state.state_value is StateValue.INSUFFICIENT_DATA
+        assert world.explain("az1-availability").state.state_value is StateValue.INSUFFICIENT_DATA
 
     def test_an_unknown_alarm_is_not_found(self) -> None:
         with pytest.raises(NotFound, match="there is no alarm nothing"):
-            World().engine.explain("nothing")
+            World().explain("nothing")
 
 
 def test_short_periods_are_evaluated_with_bins_of_ten_seconds() -> None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from holdfast import Operation, Side, Zone
 from holdfast.alarms import StateValue
 from holdfast.alarms.declaration import AlarmDeclaration, AlarmOptions
-from holdfast.alarms.engine import AlarmEngine, Evaluation, SavedAlarms
+from holdfast.alarms.engine import AlarmEngine, Evaluation, Explanation, SavedAlarms, explain_alarm
 from holdfast.alarms.recent_metrics import RecentMetrics
 from holdfast.metrics import Histogram
 from holdfast.telemetry.bins import Bin, BinKey
@@ -70,6 +70,11 @@ class World:
 
     def save(self) -> SavedAlarms:
         return SavedAlarms(dict(self.engine.states), self.engine.saved_operations, self.engine.evaluated_at)
+
+    def explain(self, name: str) -> Explanation:
+        """Explain an alarm with the saved states, as another process does."""
+        metrics = RecentMetrics(self.declaration, self.store, self.table)
+        return explain_alarm(self.engine.tree, self.save(), name, metrics)
 
     def fill(self, *parts: Mapping[BinKey, Bin]) -> None:
         """Store a minute, of which every bin has the same content."""

@@ -13,9 +13,9 @@ from holdfast.alarms.declaration import AlarmDeclaration, AlarmOptions
 from holdfast.engines import Transaction
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.testing import FakeClock
-from holdfast.watch import WatchedWorkload, WatchStore, WorkloadWatcher
+from holdfast.watch import AlarmChanges, WatchedWorkload, WatchStore, WorkloadWatcher
 from holdfast.watch.alarm_store import AlarmStore
-from holdfast.watch.alarms import MAX_PERIODS, AlarmChanges, AlarmWatch
+from holdfast.watch.alarms import MAX_PERIODS, AlarmWatch
 from tests.unit.alarms.world import ZONES as AZ_IDS
 from tests.unit.alarms.world import World as Measured
 from tests.unit.alarms.world import bins
@@ -55,7 +55,7 @@ def watch_alarms(world: World, history: SqliteDatabase, bin_seconds: float = 10.
     )
 
 
-def get_changes(world: World) -> list[tuple[str, StateValue]]:
+def get_changes(world: World) -> list[tuple[str, str]]:
     changes = [event for event in world.events.reported if isinstance(event, AlarmChanges)]
     return [(each.name, each.new) for event in changes for each in event.changes]
 
