@@ -45,6 +45,7 @@ from tests.docs.pages import ROOT
 PACKAGES = (
     "holdfast",
     "holdfast.agent",
+    "holdfast.alarms",
     "holdfast.calls",
     "holdfast.calls.adapters.botocore",
     "holdfast.calls.adapters.httpx",

@@ -168,6 +168,8 @@ def _ask(options: ZoneOptions, path: str, kind: type[Found], read: "Callable[[Al
     from holdfast.server.alarms import AlarmReports
 
     values = options.load()
+    if not values.workload:
+        raise NotFound("there are no alarms: no workload is configured; add a [[workload]] to the settings")
     for subsystem in ("watch", "telemetry"):
         require_store(values, subsystem, hint=", or name a running server with --server")
     with Databases(values) as databases:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class ResourceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """A resource that has one active instance, in one zone, and that all zones use: a primary database, a cache."""
 
-    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9-]{0,63}$")]
+    name: Annotated[str, Meta(pattern=r"^[A-Za-z0-9-]+$", max_length=64)]
     """Its alarm is called `<name>-impact`."""
     operations: Annotated[tuple[str, ...], Meta(min_length=1, max_length=20)]
     """The operations by which consumers use it, as they measure them on the client side, such as `orders-db/query`."""
