@@ -45,6 +45,7 @@ from tests.docs.pages import ROOT
 PACKAGES = (
     "holdfast",
     "holdfast.agent",
+    "holdfast.alarms",
     "holdfast.calls",
     "holdfast.calls.adapters.botocore",
     "holdfast.calls.adapters.httpx",
@@ -187,7 +188,7 @@ def _shown(path: SettingPath) -> str:
 
 def _limits(kind: Any) -> frozenset[str]:
     if get_origin(kind) is Literal:
-        return frozenset(get_args(kind))
+        return frozenset(map(str, get_args(kind)))
     if kind is bool:
         return frozenset({"true", "false"})
     if get_origin(kind) is not Annotated:

@@ -228,7 +228,7 @@ def _explain(
     elif complaint.startswith("Invalid enum value"):
         kind = list_setting_types()[to_pattern(path)]
         known = get_args(kind) or tuple(kind)  # a Literal, or an enumeration
-        problem = f"expected one of {', '.join(known)}, found {_format_value(look_up_value(data, path))}"
+        problem = f"expected one of {', '.join(map(str, known))}, found {_format_value(look_up_value(data, path))}"
     elif complaint.startswith("Expected `"):
         expected = re.sub(r"`([\w |]+)`", lambda kinds: _describe_types(kinds[1]), complaint.partition(", got")[0])
         problem = f"{expected.replace('Expected', 'expected', 1)}, found {_format_value(look_up_value(data, path))}"

@@ -15,6 +15,7 @@ from msgspec.structs import force_setattr
 from holdfast._errors import InvalidValue, NotFound, SettingsError
 from holdfast._names import WORKLOAD_PATTERN, check_address, get_region_code, parse_zone
 from holdfast._types import Zone
+from holdfast.config.alarms import AlarmSettings
 from holdfast.config.canaries import CanarySettings
 from holdfast.config.queues import QueueSettings, require_unique_names
 from holdfast.telemetry import BIN_SECONDS
@@ -300,6 +301,8 @@ class WorkloadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The `name` of the detector and its options. After loading, this contains the defaults, too."""
     canary: tuple[CanarySettings, ...] = ()
     """The operations that `holdfast canary` probes."""
+    alarms: AlarmSettings = AlarmSettings()
+    """The thresholds of its alarms, which advise people."""
 
     def __post_init__(self) -> None:
         for zone in self.zones:
@@ -323,7 +326,11 @@ class WorkloadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
         name, options = self.detector["name"], {key: self.detector[key] for key in self.detector if key != "name"}
         return WatchedWorkload(
-            name=self.name, zones=tuple(Zone(zone) for zone in self.zones), detector=name, options=options
+            name=self.name,
+            zones=tuple(Zone(zone) for zone in self.zones),
+            detector=name,
+            options=options,
+            alarms=self.alarms.to_declaration(self.name, self.region, self.zones),
         )
 
 

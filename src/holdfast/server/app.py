@@ -17,6 +17,7 @@ from holdfast.server.executor import BoundedExecutor
 from holdfast.server.metrics import AnsweredRequest, ReceivedTelemetry, ServerMetrics
 from holdfast.server.problems import build_problem_response
 from holdfast.server.queues import QueueMonitor
+from holdfast.server.routes.alarms import alarm_history, explain_alarm, list_alarms
 from holdfast.server.routes.credentials import create_credential, list_credentials, revoke_credential, whoami
 from holdfast.server.routes.dead_letters import dead_letters, redrive
 from holdfast.server.routes.description import OPENAPI_CONFIG, description
@@ -92,6 +93,7 @@ def create_app(
     return Litestar(
         route_handlers=[
             *(page, page_without_body, overview, verdicts, events, description),
+            *(list_alarms, alarm_history, explain_alarm),
             *(health, health_without_body, ready, ready_without_body, metrics),
             *(whoami, list_credentials, create_credential, revoke_credential),
             *(

@@ -35,6 +35,7 @@ from holdfast.metrics import ExportContext, open_exporters
 from holdfast.queue.backend import Backend
 from holdfast.server import status_log
 from holdfast.server.access import log_access
+from holdfast.server.alarms import AlarmReports
 from holdfast.server.app import create_app
 from holdfast.server.connections import Connections
 from holdfast.server.credentials import SUBSYSTEM, CredentialStore
@@ -195,6 +196,7 @@ def _create_services(
         workloads=settings.workload,
         hub=hub,
         status_hub=status_hub,
+        alarms=AlarmReports(settings, databases.database),
     )
 
 

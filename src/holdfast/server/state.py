@@ -10,6 +10,7 @@ from holdfast._types import Sink
 from holdfast.config import WorkloadSettings
 from holdfast.engines import Database
 from holdfast.queue.events import SendEvent
+from holdfast.server.alarms import AlarmReports
 from holdfast.server.auth import Authenticator
 from holdfast.server.credentials import CredentialStore
 from holdfast.server.detection.process import DetectionProcess
@@ -46,6 +47,7 @@ class Services:
     """Changes of zone statuses only, for hosts."""
     stores: Mapping[str, Database] = field(default_factory=dict)
     """The open databases by subsystem, for readiness checks."""
+    alarms: AlarmReports = field(default_factory=AlarmReports)
 
 
 class ServerState(State):

@@ -75,6 +75,11 @@ class TelemetryHistory:
                     self._store.load(stored)
 
     @property
+    def store(self) -> SeriesStore:
+        """The measurements in memory. Only the owner of this history may change them."""
+        return self._store
+
+    @property
     def nbytes(self) -> int:
         """Size of the stored measurements in memory, in bytes."""
         return self._store.nbytes
@@ -122,14 +127,23 @@ class TelemetryHistory:
 
 def answer_from(database: Database, query: SeriesQuery, seconds: float, now: float) -> SeriesAnswer:
     """Answer a query from saved bins, in a process that has no history: without the bin in progress."""
+    tiers = [tier for tier in Tier if tier is not Tier.INSTANCES or query.is_by_instance]  # instances are many
+    times = query.start - MINUTE, now + MAX_AHEAD_SECONDS
+    store, _ = load_store(database, query.workload, seconds, tiers, times)
+    return store.answer(query, now)
+
+
+def load_store(
+    database: Database, workload: str, seconds: float, tiers: Sequence[Tier], times: tuple[float, float]
+) -> tuple[SeriesStore, SeriesTable]:
+    """Return the saved bins of a workload that start between two times, in a process that has no history."""
     database.migrate(SUBSYSTEM, MIGRATIONS)
     table = SeriesTable()
     store = SeriesStore(table, seconds)
-    for tier in Tier:
-        if tier is not Tier.INSTANCES or query.is_by_instance:  # they are many
-            for stored in _load(database, table, query.workload, tier, (query.start - MINUTE, now + MAX_AHEAD_SECONDS)):
-                store.load(stored)
-    return store.answer(query, now)
+    for tier in tiers:
+        for stored in _load(database, table, workload, tier, times):
+            store.load(stored)
+    return store, table
 
 
 def _load(

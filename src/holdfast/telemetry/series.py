@@ -124,6 +124,10 @@ class SeriesTable:
                 self._zone_numbers[number] = self._number_sum(replace(key, instance=ALL_INSTANCES))
         return number
 
+    def find(self, key: BinKey) -> int | None:
+        """Return the number of a series, or None if it is not known."""
+        return self._numbers.get(key)
+
     def _number_sum(self, key: BinKey) -> int:
         """Return the number of the series that a new series is added to: it must not be forgotten before that."""
         number = self.number(key)

@@ -193,6 +193,28 @@ class SeriesStore:
         series = [MeasuredSeries(name, totals[name], found_points) for name, found_points in points.items()]
         return SeriesAnswer(query.workload, step, series)
 
+    def get_tier(self, seconds: float) -> Tier | None:
+        """Return the tier whose bins, over all instances of a zone, have this length; None if there is none."""
+        tiers = (Tier.MINUTES, Tier.ZONES)
+        return next((tier for tier in tiers if self._get_length(tier) == seconds), None)
+
+    def read_block(self, workload: str, tier: Tier, start: float) -> Block | None:
+        """Return the stored bin that begins at `start`, or None if there is none."""
+        found = self._workloads.get(workload)
+        return None if found is None else found.tiers[tier].get(bin_number(start, self._get_length(tier)))
+
+    def read_instances(self, workload: str, start: float, seconds: float) -> list[Block]:
+        """Return the bins by instance that begin within `seconds` seconds from `start` on."""
+        found = self._workloads.get(workload)
+        if found is None:
+            return []
+        blocks = []
+        for tier in (Tier.INSTANCES, Tier.LONG_INSTANCES):
+            length, bins = self._get_length(tier), found.tiers[tier]
+            first, end = (math.ceil(each / length - 1e-6) for each in (start, start + seconds))
+            blocks += [bins[number] for number in range(first, end) if number in bins]
+        return blocks
+
     def _choose_tiers(self, query: SeriesQuery, now: float) -> tuple[tuple[Tier, ...], float]:
         """Return the tiers that answer a query, and the length of a step: a multiple of the longest bins in them."""
         by_instance = query.is_by_instance

@@ -1,20 +1,17 @@
-"""The detection loop as a library: telemetry in, bins, a detector per workload, verdicts, evacuation, events out.
+"""The detection loop as a library: telemetry in, bins, a detector and alarms per workload, verdicts, events out.
 
-May import telemetry, detect, status, evacuate and below; the server adds HTTP around it. Start reading at `watch.py`.
+May import telemetry, alarms, detect, status, evacuate and below; the server adds HTTP around it. Start reading at
+`watch.py`.
 """
 
+from holdfast.watch.events import AlarmChanges, ChangedAlarm, CurrentVerdict, VerdictChange, WatchEvent
 from holdfast.watch.store import RecordedVerdict, WatchStore
 from holdfast.watch.traffic import TrafficSample
-from holdfast.watch.watch import (
-    CurrentVerdict,
-    VerdictChange,
-    VerdictHandler,
-    WatchedWorkload,
-    WatchEvent,
-    WorkloadWatcher,
-)
+from holdfast.watch.watch import VerdictHandler, WatchedWorkload, WorkloadWatcher
 
 __all__ = [
+    "AlarmChanges",
+    "ChangedAlarm",
     "CurrentVerdict",
     "RecordedVerdict",
     "TrafficSample",

@@ -40,6 +40,37 @@ MIGRATIONS = (
         "positions of telemetry sources",
         ("create table holdfast_source_position (source text primary key, position text not null)",),
     ),
+    Migration(
+        3,
+        "the states of alarms, and their history",
+        (
+            """create table holdfast_alarm_state (
+                workload text not null,
+                name text not null,
+                value text not null,
+                reason text not null,
+                reason_data text,
+                updated_at double precision not null,
+                primary key (workload, name)
+            )""",
+            """create table holdfast_alarm_history (
+                workload text not null,
+                name text not null,
+                at double precision not null,
+                alarm_type text not null,
+                item_type text not null,
+                summary text not null,
+                content text not null,
+                primary key (workload, name, at)
+            )""",
+            "create index holdfast_alarm_history_at on holdfast_alarm_history (workload, at)",
+            """create table holdfast_alarm_evaluation (
+                workload text primary key,
+                evaluated_at double precision not null,
+                operations text not null
+            )""",
+        ),
+    ),
 )
 
 _COLUMNS = "id, workload, kind, zone, resource, since, summary, evidence, opened_at, closed_at"
@@ -92,6 +123,11 @@ class WatchStore:
     def __init__(self, database: Database) -> None:
         self._database = database
         database.migrate(SUBSYSTEM, MIGRATIONS)
+
+    @property
+    def database(self) -> Database:
+        """The database, for other stores of the watch."""
+        return self._database
 
     def record(
         self, workload: str, detector: str, state: Any, at: float, *, opened: Verdict | None, closed: Sequence[str]

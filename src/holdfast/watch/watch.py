@@ -6,9 +6,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
-
-import msgspec
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast._background import BackgroundLoop, constant_backoff
 from holdfast._clock import Clock, SystemClock
@@ -23,11 +21,14 @@ from holdfast.telemetry.bins import LONG_TERM, SHORT_TERM, RequestRow
 from holdfast.telemetry.collector import DEFAULT_LATENESS, GRACE_SECONDS, Arrivals, Collector
 from holdfast.telemetry.query import SeriesAnswer, SeriesQuery
 from holdfast.telemetry.series import SeriesLimits, SeriesTable
+from holdfast.watch.events import CurrentVerdict, VerdictChange, WatchEvent
 from holdfast.watch.store import WatchStore
 from holdfast.watch.traffic import TrafficMeter, TrafficSample
 
 if TYPE_CHECKING:
+    from holdfast.alarms.declaration import AlarmDeclaration
     from holdfast.telemetry.history import TelemetryHistory
+    from holdfast.watch.alarms import AlarmWatch
 
 logger = logging.getLogger("holdfast.watch")
 
@@ -58,24 +59,8 @@ class WatchedWorkload:
     """The registered name of the detector."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The detector's own settings."""
-
-
-class VerdictChange(msgspec.Struct, frozen=True):
-    """A verdict that opened or closed."""
-
-    verdict: Verdict
-    at: float
-    is_closed: bool
-
-
-class CurrentVerdict(msgspec.Struct, frozen=True):
-    """The verdict of the latest window of a workload, also if it is healthy or unknown."""
-
-    verdict: Verdict
-
-
-WatchEvent: TypeAlias = TrafficSample | VerdictChange | CurrentVerdict
-"""All events of a WorkloadWatcher, for its sink `events`."""
+    alarms: "AlarmDeclaration | None" = None
+    """The alarms that are evaluated, if the watcher keeps measurements. They only advise."""
 
 
 class VerdictHandler(Protocol):
@@ -104,6 +89,8 @@ class _WatchedState:
     open: dict[str, Verdict] = field(default_factory=dict)
     """The recorded open verdicts, by id."""
     deployments: list[Deployment] = field(default_factory=list)
+    zones_out: frozenset[Zone] = frozenset()
+    """The zones without new traffic in the latest window."""
     pending: deque[tuple[float, Mapping[BinKey, Bin]]] = field(default_factory=deque)
     """Complete bins that the detector has not evaluated yet, each with its start."""
 
@@ -112,8 +99,8 @@ class WorkloadWatcher:
     """The detection loop. `ingest` and `answer` may be called from any thread; the rest happens in a background thread.
 
     Use as a context manager, or call `start` and `close`. Without an `evacuator` it only reports verdicts.
-    `events` is the sink for traffic samples and verdicts. With `history`, a database, the loop keeps the measurements
-    of the last day; this needs NumPy.
+    `events` is the sink for traffic samples, verdicts and changed alarms. With `history`, a database, the loop keeps
+    the measurements of the last day, and evaluates alarms; this needs NumPy.
     """
 
     def __init__(
@@ -138,6 +125,7 @@ class WorkloadWatcher:
         """Held while measurements are added and read, never while a database is used."""
         self._watched = {workload.name: self._start_workload(workload) for workload in workloads}
         self._history = None if history is None else self._open_history(history)
+        self._alarms = [] if self._history is None else self._open_alarms(workloads, self._history)
         for recorded in store.list_open_verdicts():
             if recorded.workload in self._watched:
                 # Opened before a restart. The first window closes it, unless its zone is out or the verdict repeats.
@@ -262,11 +250,23 @@ class WorkloadWatcher:
                 self._forget_series(complete, now)
                 return []
             self._history.add(complete, late, late_minutes, now)
+        # Without the lock: only this thread changes the stored measurements.
+        end = (complete[-1][0] + 1) * self.bin_seconds
+        failures = [error for alarms in self._alarms if (error := self._evaluate_alarms(alarms, end)) is not None]
         try:
             self._history.save(now)
         except HoldfastError as error:
-            return [error]
-        return []
+            failures.append(error)
+        return failures
+
+    def _evaluate_alarms(self, alarms: "AlarmWatch", end: float) -> Exception | None:
+        try:
+            for event in alarms.evaluate(end, self._watched[alarms.workload].zones_out):
+                self._emit(event)
+            alarms.save()
+        except Exception as error:  # noqa: BLE001 - raised when everything else was saved
+            return error
+        return None
 
     def _forget_series(self, complete: Sequence[tuple[int, Mapping[BinKey, Bin]]], now: float) -> None:
         """Forget the series without measurements for a while, as a history does with those that it no longer keeps."""
@@ -321,6 +321,18 @@ class WorkloadWatcher:
 
         return TelemetryHistory(database, self._table, self.bin_seconds, list(self._watched), self._clock.wall())
 
+    def _open_alarms(self, workloads: Sequence[WatchedWorkload], history: "TelemetryHistory") -> "list[AlarmWatch]":
+        from holdfast.watch.alarm_store import AlarmStore  # imports NumPy
+        from holdfast.watch.alarms import AlarmWatch
+
+        store, found = AlarmStore(self._store.database), []
+        for declaration in (workload.alarms for workload in workloads if workload.alarms is not None):
+            try:
+                found.append(AlarmWatch(declaration, history.store, self._table, store))
+            except InvalidValue as error:
+                logger.warning("no alarms are evaluated: %s", error)
+        return found
+
     def _require_watched(self, workload: str) -> None:
         if workload not in self._watched:
             raise NotFound(f"workload {workload} is not watched: expected one of {', '.join(self._watched)}")
@@ -344,6 +356,7 @@ class WorkloadWatcher:
             states={zone: state for zone, state in states.items() if zone in watched.zones},
             deployments=[deployment for deployment in watched.deployments if deployment.start < end],
         )
+        watched.zones_out = window.zones_out
         state, verdict = watched.detector.step(watched.state, window)
         is_part = start < watched.watched_since - START_TOLERANCE
         missing = NO_WHOLE_BIN if is_part else ""

@@ -52,6 +52,13 @@ def test_a_series_has_one_number_and_belongs_to_its_zone_and_to_all_operations()
     assert table.total_number(table.number(key(CART))) == table.total_number(number)
 
 
+def test_a_known_series_is_found_and_an_unknown_one_is_not_added() -> None:
+    table = SeriesTable()
+    assert table.find(key()) is None
+    assert len(table) == 0
+    assert table.number(key()) == table.find(key())
+
+
 def test_a_sum_belongs_to_itself() -> None:
     table = SeriesTable()
     zone, everything = table.number(key(instance="")), table.number(key(ALL_OPERATIONS, instance=""))

@@ -604,3 +604,27 @@ def test_retention_is_a_day_for_minutes_and_fifteen_minutes_for_the_rest() -> No
         Tier.LONG_INSTANCES: 900.0,
         Tier.MINUTES: 86_400.0,
     }
+
+
+def test_single_bins_and_the_instances_of_a_period_can_be_read() -> None:
+    stored = Stored()
+    assert stored.store.read_block("shop", Tier.MINUTES, START) is None
+    assert stored.store.read_instances("shop", START, 60.0) == []
+    number = bin_number(START, 10.0)
+    for each in (number, number + 5, number + 6):
+        stored.store.close_bin(each, {key(): Bin(count_2xx=1)}, SHOP)
+    stored.store.amend({}, {bin_number(START, 60.0): Amendment(added={key(instance="i-2"): Bin(count_2xx=7)})})
+    blocks = stored.store.read_instances("shop", START, 60.0)
+    assert [int(block.counts.sum()) for block in blocks] == [1, 1, 7]
+    minute = stored.store.read_block("shop", Tier.MINUTES, START)
+    assert minute is not None
+    assert minute.counts[:, 0].tolist() == [9, 9]
+    assert stored.store.read_block("shop", Tier.ZONES, START + 10) is None
+
+
+@pytest.mark.parametrize(
+    ("bins", "seconds", "tier"),
+    [(10.0, 60, Tier.MINUTES), (10.0, 10, Tier.ZONES), (60.0, 60, Tier.MINUTES), (5.0, 10, None), (90.0, 60, None)],
+)
+def test_a_tier_is_found_by_the_length_of_its_bins(bins: float, seconds: float, tier: Tier | None) -> None:
+    assert Stored(bins).store.get_tier(seconds) is tier

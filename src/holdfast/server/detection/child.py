@@ -53,7 +53,7 @@ from holdfast.telemetry.faults import FaultStatuses
 from holdfast.telemetry.history import SUBSYSTEM as TELEMETRY
 from holdfast.telemetry.source import Decoder, SourceContext, SourceWorkload
 from holdfast.telemetry.sources.emf import EmfDecoder
-from holdfast.watch import CurrentVerdict, TrafficSample, WatchEvent, WatchStore, WorkloadWatcher
+from holdfast.watch import AlarmChanges, CurrentVerdict, TrafficSample, WatchEvent, WatchStore, WorkloadWatcher
 from holdfast.watch.store import SUBSYSTEM as WATCH
 
 logger = logging.getLogger("holdfast.detection")
@@ -158,6 +158,8 @@ class EventSender:
                 name = "traffic"
             case CurrentVerdict():
                 name = "current"
+            case AlarmChanges():
+                name = "alarms"
             case _:
                 name = "verdict"
         self._send(name, event)

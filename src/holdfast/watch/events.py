@@ -1,0 +1,46 @@
+"""The events of the detection loop, for its sink. Pure."""
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import msgspec
+
+from holdfast._types import Verdict
+from holdfast.watch.traffic import TrafficSample
+
+
+class VerdictChange(msgspec.Struct, frozen=True):
+    """A verdict that opened or closed."""
+
+    verdict: Verdict
+    at: float
+    is_closed: bool
+
+
+class CurrentVerdict(msgspec.Struct, frozen=True):
+    """The verdict of the latest window of a workload, also if it is healthy or unknown."""
+
+    verdict: Verdict
+
+
+class ChangedAlarm(msgspec.Struct, frozen=True):
+    """An alarm that changed its state: OK, ALARM or INSUFFICIENT_DATA."""
+
+    name: str
+    old: str
+    new: str
+    reason: str
+    has_actions: bool
+    """Whether it is the last alarm of a chain, so that people should know."""
+
+
+class AlarmChanges(msgspec.Struct, frozen=True):
+    """The alarms of a workload that changed their state in one period, apart from those about single operations."""
+
+    workload: str
+    at: float
+    changes: Sequence[ChangedAlarm]
+
+
+WatchEvent: TypeAlias = TrafficSample | VerdictChange | CurrentVerdict | AlarmChanges
+"""All events of a WorkloadWatcher, for its sink `events`."""

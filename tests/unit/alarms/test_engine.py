@@ -1,0 +1,206 @@
+"""All alarms of a workload, evaluated with its measurements minute by minute."""
+
+import pytest
+
+from holdfast import NotFound, Operation, Side, Zone
+from holdfast.alarms import StateValue
+from holdfast.alarms.declaration import AlarmOptions
+from holdfast.alarms.engine import SavedAlarms
+from holdfast.alarms.metric_evaluation import EvaluationRule
+from holdfast.telemetry.bins import LONG_TERM
+from tests.unit.alarms.world import HOME, LIST, START, ZONES, World, bins
+
+AZ1, AZ2, AZ3 = ZONES
+OTHERS = ZONES[1:]
+QUERY = Operation("orders-db", "query")
+
+
+def test_a_healthy_workload_has_no_alarm() -> None:
+    world = World()
+    for _ in range(10):
+        world.minute(bins(), bins(operation=LIST, faults=1))
+    assert not world.find()
+    assert {"use1-az1-isolated-impact", "az1-availability", "use1-az1-silent"} <= world.find(StateValue.OK)
+
+
+@pytest.mark.parametrize(
+    ("faults", "seconds", "instances", "in_alarm"),
+    [
+        (2, 0.02, 10, {"az1-availability"}),
+        (30, 0.02, 10, {"az1-availability", "use1-az1-isolated-impact"}),
+        (1, 0.02, 10, set()),
+        (0, 2.0, 10, {"az1-latency", "use1-az1-isolated-impact"}),
+        (30, 0.02, 2, {"az1-availability"}),
+    ],
+)
+def test_trouble_in_one_zone_is_isolated_in_the_third_minute_if_several_instances_have_it(
+    faults: int, seconds: float, instances: int, in_alarm: set[str]
+) -> None:
+    world = World()
+    for _ in range(5):
+        world.minute(bins(instances=instances))
+    for minute in range(1, 4):
+        assert not world.find(), minute
+        world.minute(bins(OTHERS), bins([AZ1], faults=faults, seconds=seconds, instances=instances))
+    found = {name for name in world.find() if name in in_alarm or "isolated" in name or name == "az1-availability"}
+    assert found == in_alarm
+
+
+def test_trouble_in_two_zones_is_not_isolated_unless_one_is_an_outlier() -> None:
+    world = World()
+    for _ in range(3):
+        world.minute(bins([AZ3]), bins([AZ1, AZ2], faults=20))
+    assert {"az1-availability", "az2-availability"} <= world.find()
+    assert not [name for name in world.find() if "isolated" in name]
+    for _ in range(3):
+        world.minute(bins([AZ3]), bins([AZ2], faults=4), bins([AZ1], faults=45))
+    assert {"az1-availability", "az2-availability", "use1-az1-chi-squared", "use1-az1-isolated-impact"} <= world.find()
+    assert "use1-az2-isolated-impact" not in world.find()
+
+
+def test_a_canary_alone_can_show_that_a_zone_is_affected() -> None:
+    world = World()
+    for _ in range(3):
+        world.minute(bins(), bins([AZ2], requests=5, faults=5, instances=1, side=Side.CANARY))
+    assert "az2-availability" in world.find()
+
+
+def test_a_zone_that_loses_its_traffic_is_isolated_unless_it_is_out() -> None:
+    world = World()
+    for _ in range(20):
+        world.minute(bins())
+    for _ in range(3):
+        world.minute(bins(OTHERS))
+    assert {"az1-throughput", "use1-az1-isolated-impact"} <= world.find()
+    for _ in range(2):  # until no datapoint is left
+        assert "use1-az1-silent" not in world.find()
+        world.minute(bins(OTHERS))
+    assert "use1-az1-silent" in world.find()
+    for _ in range(3):
+        world.minute(bins(OTHERS), zones_out=frozenset({AZ1, Zone("elsewhere")}))
+    assert world.find() == {"use1-az1-silent"}
+
+
+def test_a_silent_zone_blocks_the_isolation_of_another_for_an_hour_at_most() -> None:
+    world = World()
+    for _ in range(20):
+        world.minute(bins())
+    for _ in range(70):
+        world.minute(bins(OTHERS))
+    assert world.find() == {"use1-az1-silent"}
+    for _ in range(3):
+        world.minute(bins([AZ3]), bins([AZ2], faults=30))
+    assert {"use1-az1-silent", "use1-az2-isolated-impact"} <= world.find()
+
+
+def test_a_shared_resource_that_its_consumers_cannot_reach_is_blamed() -> None:
+    world = World(resources=(("primary-database", (QUERY,)),))
+    for _ in range(3):
+        world.minute(bins(), bins(operation=QUERY, side=Side.CLIENT))
+    assert not world.find()
+    for _ in range(3):
+        world.minute(bins(), bins([AZ1], QUERY, side=Side.CLIENT), bins([AZ2], QUERY, faults=50, side=Side.CLIENT))
+    for _ in range(3):
+        world.minute(bins(), bins([AZ1], QUERY, side=Side.CLIENT), bins([AZ2], QUERY, faults=50, side=Side.CLIENT))
+    assert "primary-database-impact" in world.find()
+    assert not [name for name in world.engine.tree.about_operations if "orders-db" in name]
+
+
+def test_an_operation_has_alarms_from_its_first_minute_until_a_day_after_its_last() -> None:
+    world = World()
+    world.minute(bins())
+    world.minute(bins(), bins(operation=LIST))
+    name = "use1-az1/Products/List-availability"
+    assert name in world.engine.tree.composites
+    world.at += LONG_TERM - 60
+    evaluation = world.minute(bins())
+    assert name in world.engine.tree.composites
+    evaluation = world.minute(bins())
+    assert name in evaluation.removed
+    assert name not in world.engine.states
+    assert not world.minute(bins(), bins(operation=HOME)).removed
+
+
+def test_states_survive_a_restart() -> None:
+    world = World()
+    for _ in range(3):
+        world.minute(bins(OTHERS), bins([AZ1], faults=30), bins(operation=LIST))
+    before = world.find()
+    saved = world.save()
+    world.engine = world.start(saved)
+    assert world.find() == before
+    evaluation = world.minute(bins(OTHERS), bins([AZ1], faults=30), bins(operation=LIST))
+    assert evaluation.changes == []
+    assert world.engine.tree.composites == world.start(world.save()).tree.composites
+
+
+def test_an_hour_of_data_replayed_twice_gives_the_same_states_and_reasons() -> None:
+    def replay() -> list[object]:
+        world = World()
+        found: list[object] = []
+        for minute in range(60):
+            trouble = bins([ZONES[minute // 20]], faults=minute % 7 * 5, seconds=0.4 if minute % 11 < 6 else 0.8)
+            found.append(world.minute(bins(), trouble, bins(operation=LIST, faults=minute % 3)))
+        return [*found, dict(world.engine.states)]
+
+    assert replay() == replay()
+
+
+def test_only_the_first_evaluation_after_a_restart_looks_at_all_composite_alarms() -> None:
+    world = World()
+    world.minute(bins())
+    saved = world.save()
+    changed = SavedAlarms(
+        {**saved.states, "az1-availability": saved.states["az1-availability"].__class__(StateValue.ALARM)},
+        saved.operations,
+        saved.evaluated_at,
+    )
+    world.engine = world.start(changed)
+    assert [each.alarm.alarm_name for each in world.minute(bins()).changes] == ["az1-availability"]
+
+
+class TestExplain:
+    def test_a_metric_alarm_shows_its_datapoints_and_inputs_and_the_rule_that_decided(self) -> None:
+        world = World()
+        for faults in (0, 0, 20, 20, 20):
+            world.minute(bins([AZ1], faults=faults))
+        found = world.explain("use1-az1/Home/Index-availability-server-3-in-a-row")
+        assert found.state.state_value is StateValue.ALARM
+        assert found.decision is not None
+        assert found.decision.rule is EvaluationRule.ENOUGH_DATA
+        assert [each.value for each in found.decision.evaluated] == [80.0, 80.0, 80.0]
+        assert found.inputs == {
+            "requests": [600.0] * 5,
+            "faults": [0.0, 0.0, 120.0, 120.0, 120.0],
+        }
+        contributors = world.explain("not-single-instance-use1-az1-errors")
+        assert contributors.inputs["5xx-errors-use1-az1"][-1] == 10
+        assert world.explain("use1-az1/Home/Index-latency-server-3-of-5").inputs == {}
+
+    def test_a_composite_alarm_shows_the_part_of_its_rule_that_decided(self) -> None:
+        world = World()
+        for _ in range(3):
+            world.minute(bins(OTHERS), bins([AZ1], faults=2))
+        found = world.explain("use1-az1-isolated-impact").result
+        assert found is not None
+        assert found.find_deciding_alarms() == (("not-single-instance-use1-az1", StateValue.OK),)
+
+    def test_an_alarm_that_was_never_evaluated_has_no_reason(self) -> None:
+        world = World(operations=(HOME,))
+        found = world.explain("use1-az1/Home/Index-availability-server-3-of-5")
+        assert (found.decision, found.state.state_value) == (None, StateValue.INSUFFICIENT_DATA)
+        assert world.explain("az1-availability").state.state_value is StateValue.INSUFFICIENT_DATA
+
+    def test_an_unknown_alarm_is_not_found(self) -> None:
+        with pytest.raises(NotFound, match="there is no alarm nothing"):
+            World().explain("nothing")
+
+
+def test_short_periods_are_evaluated_with_bins_of_ten_seconds() -> None:
+    world = World(AlarmOptions(period=10))
+    for _ in range(3):
+        world.store.close_bin(int(world.at // 10), bins(OTHERS) | bins([AZ1], faults=30), ["shop"])
+        world.at += 10
+        world.engine.evaluate(world.at)
+    assert world.at == START + 30
+    assert "use1-az1-isolated-impact" in world.find()

@@ -1,0 +1,176 @@
+"""The series that alarms read, from stored bins."""
+
+import math
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast import InvalidValue, Side, Zone
+from holdfast.alarms import find_outlier
+from holdfast.alarms.declaration import AlarmDeclaration, AlarmOptions, MeasuredOperation, SeriesReference
+from holdfast.alarms.recent_metrics import MetricWindow, RecentMetrics, find_critical_values, find_outliers
+from holdfast.telemetry.bins import Bin, BinKey
+from holdfast.telemetry.collector import Amendment
+from holdfast.telemetry.series import SeriesTable
+from holdfast.telemetry.store import SeriesStore
+from tests.unit.alarms.world import HOME, LIST, START, ZONES, bins
+
+AZ1, AZ2, AZ3 = ZONES
+
+
+class Reader:
+    def __init__(self, seconds: float = 10.0, **options: float) -> None:
+        self.table = SeriesTable()
+        self.store = SeriesStore(self.table, seconds)
+        self.declaration = AlarmDeclaration(workload="shop", zones=ZONES, options=AlarmOptions(**options))  # type: ignore[arg-type]
+        self.metrics = RecentMetrics(self.declaration, self.store, self.table)
+        self.at = START
+
+    def minute(self, content: Mapping[BinKey, Bin]) -> None:
+        for _ in range(6):
+            self.store.close_bin(int(self.at // 10), content, ["shop"])
+            self.at += 10.0
+
+    def read(self, periods: int = 3, zones_out: frozenset[Zone] = frozenset()) -> MetricWindow:
+        return self.metrics.read(self.at, periods, zones_out)
+
+    def get(self, reference: SeriesReference, periods: int = 3) -> list[float | None]:
+        window = self.read(periods)
+        return [None if math.isnan(each) else each for each in window.values[window.rows.get(reference, -1)].tolist()]
+
+
+def test_counts_and_latencies_have_a_value_for_each_minute_with_requests() -> None:
+    reader = Reader()
+    reader.minute(bins(faults=10, requests=20, seconds=0.1))
+    reader.minute({})
+    reader.minute(bins(faults=20, requests=20))
+    assert reader.get(SeriesReference("Requests", AZ1, HOME)) == [120, None, 120]
+    assert reader.get(SeriesReference("Faults", AZ1, HOME)) == [60, None, 120]
+    assert reader.get(SeriesReference("Requests", AZ1)) == [120, None, 120]
+    latency = reader.get(SeriesReference("SuccessLatency", AZ1, HOME))
+    assert latency == [pytest.approx(100), None, None]
+    assert reader.get(SeriesReference("Requests", AZ1, LIST)) == [None, None, None]
+    assert reader.read().starts == (START, START + 60, START + 120)
+
+
+def test_measurements_before_the_first_bin_and_of_other_zones_are_missing() -> None:
+    reader = Reader()
+    assert reader.get(SeriesReference("instances", AZ1)) == [None, None, None]
+    reader.minute(bins([Zone("elsewhere")]) | bins([AZ1]))
+    assert reader.get(SeriesReference("Requests", Zone("elsewhere"), HOME)) == [None, None, None]
+    assert reader.read().measured == {MeasuredOperation(HOME)}
+
+
+def test_late_measurements_change_the_values() -> None:
+    reader = Reader()
+    reader.minute(bins([AZ1], instances=1))
+    reader.minute(bins([AZ1], instances=1))
+    before = reader.get(SeriesReference("Requests", AZ1, HOME)), reader.get(SeriesReference("instances", AZ1))
+    late = Amendment(added=bins([AZ1], requests=4, instances=4, faults=4))
+    reader.store.amend({int(START // 10): late}, {})
+    after = reader.get(SeriesReference("Requests", AZ1, HOME)), reader.get(SeriesReference("instances", AZ1))
+    assert before == ([None, 600, 600], [None, 1, 1])
+    assert after == ([None, 604, 600], [None, 4, 1])
+    assert reader.get(SeriesReference("5xx-errors", AZ1)) == [None, 4, 0]
+
+
+def test_measurements_of_a_minute_count_as_those_of_ten_seconds() -> None:
+    reader = Reader()
+    reader.minute({})
+    reader.store.amend({}, {int(START // 60): Amendment(added=bins([AZ1], faults=5, instances=5))})
+    assert reader.get(SeriesReference("Requests", AZ1, HOME)) == [None, None, 100]
+    assert reader.get(SeriesReference("5xx-errors", AZ1)) == [None, None, 5]
+
+
+def test_contributors_are_instances_over_all_operations_that_the_service_measures() -> None:
+    reader = Reader()
+    content = bins([AZ1], faults=3) | bins([AZ1], LIST, faults=5, seconds=2.0, instances=5)
+    content |= bins([AZ1], faults=10, seconds=9.0, instances=20, side=Side.CANARY)
+    reader.minute(content)
+    rules = ("5xx-errors", "slow-requests", "instances")
+    assert [reader.get(SeriesReference(each, AZ1))[-1] for each in rules] == [5, 5, 10]
+
+
+def test_instances_that_come_and_go_do_not_fill_the_memory() -> None:
+    reader = Reader()
+    for minute in range(8):
+        content = bins([AZ1], requests=400, instances=400, faults=2)
+        renamed = {
+            BinKey("shop", HOME, AZ1, f"{minute}-{key.instance}", Side.SERVER): each for key, each in content.items()
+        }
+        reader.minute(renamed)
+        assert reader.get(SeriesReference("instances", AZ1))[-1] == 400
+    assert len(reader.metrics._instance_codes) < 2600
+
+
+def test_a_zones_throughput_is_compared_with_its_usual_share() -> None:
+    reader = Reader()
+    reference = SeriesReference("RelativeThroughput", AZ1)
+    for _ in range(9):
+        reader.minute(bins([AZ1], requests=200) | bins([AZ2, AZ3]))
+    for _ in range(3):
+        reader.minute(bins([AZ1], requests=100) | bins([AZ2, AZ3], requests=150))
+    assert reader.get(reference) == [None] * 3  # nine minutes are not enough
+    reader.minute(bins([AZ1], requests=100) | bins([AZ2, AZ3], requests=150))
+    usual = (9 * 200 + 100) / (10 * 400)
+    assert reader.get(reference) == pytest.approx([100 * 0.25 / usual] * 3)
+    assert math.isnan(
+        reader.read(zones_out=frozenset({AZ1, Zone("elsewhere")})).values[reader.read().rows[reference], 0]
+    )
+    reader.minute(bins([AZ1], requests=1, instances=1))  # too few requests to tell
+    assert reader.get(reference)[-1] is None
+
+
+def test_series_of_operations_that_are_gone_are_forgotten() -> None:
+    reader = Reader()
+    reader.minute(bins([AZ1]) | bins([AZ1], LIST))
+    before = reader.read().rows
+    reader.metrics.restrict([MeasuredOperation(HOME), MeasuredOperation(LIST)])
+    assert reader.read().rows is before
+    for _ in range(3):
+        reader.minute(bins([AZ1]))
+    reader.metrics.restrict([MeasuredOperation(HOME)])
+    assert not [each for each in reader.read().rows if each.operation == LIST]
+
+
+def test_bins_of_an_odd_length_have_no_alarms() -> None:
+    with pytest.raises(InvalidValue, match="bin_seconds"):
+        Reader(90.0)
+    with pytest.raises(InvalidValue, match="period of 10 s"):
+        Reader(5.0, period=10)
+
+
+def test_an_outlier_test_may_add_up_several_minutes() -> None:
+    reference = SeriesReference("multi-az/chi-squared", AZ1, HOME)
+    one, five = Reader(), Reader(chi_squared_periods=5)
+    for reader in (one, five):
+        for _ in range(7):
+            reader.minute(
+                bins([AZ2, AZ3], requests=10) | bins([AZ1], requests=10, faults=0) | bins([AZ1], LIST, faults=5)
+            )
+        for _ in range(3):
+            content = bins([AZ1], requests=1, faults=1, instances=1) | bins([AZ2, AZ3], requests=1)
+            reader.store.close_bin(int(reader.at // 10), content, ["shop"])
+            reader.at += 60
+    assert one.get(reference) == [0, 0, 0]
+    assert five.get(reference) == [0, 0, 1]
+
+
+ERRORS = st.lists(st.tuples(st.integers(0, 100), st.booleans()), min_size=2, max_size=5)
+
+
+@given(ERRORS)
+def test_many_outlier_tests_find_the_same_as_one(zones: list[tuple[int, bool]]) -> None:
+    errors = np.array([each for each, _ in zones], np.float64)[None, :, None]
+    takes_part = np.array([each for _, each in zones])[None, :, None]
+    found = find_outliers(errors, takes_part, find_critical_values(len(zones)))[0, :, 0].tolist()
+    names = {index: Zone(str(index)) for index, (_, each) in enumerate(zones) if each}
+    alone = find_outlier({name: zones[index][0] for index, name in names.items()})
+    for index, value in enumerate(found):
+        if index in names and len(names) > 1:
+            assert value == alone.flags[names[index]]
+        else:
+            assert math.isnan(value)

@@ -1,0 +1,154 @@
+"""`holdfast alarms`: the tree, states, history and reasons of alarms, read from the stores."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from holdfast.alarms.declaration import AlarmDeclaration
+from holdfast.engines.sqlite import SqliteDatabase
+from holdfast.telemetry.history import TelemetryHistory
+from holdfast.telemetry.series import SeriesTable
+from holdfast.watch import WatchStore
+from holdfast.watch.alarm_store import AlarmStore
+from holdfast.watch.alarms import AlarmWatch
+from tests.unit.alarms.world import START, ZONES, bins
+from tests.unit.cli.conftest import Run
+
+SETTINGS = """
+data_directory = "data"
+[[workload]]
+name = "shop"
+region = "us-east-1"
+zones = ["use1-az1", "use1-az2", "use1-az3"]
+"""
+
+
+@pytest.fixture
+def settings(here: Path) -> Path:
+    (here / "holdfast.toml").write_text(SETTINGS)
+    (here / "data").mkdir()
+    return here / "data"
+
+
+@pytest.fixture
+def stored(settings: Path) -> None:
+    """Stores of five minutes, in which half of the requests in one zone failed."""
+    with SqliteDatabase(settings / "telemetry.sqlite") as telemetry, SqliteDatabase(settings / "watch.sqlite") as watch:
+        table = SeriesTable()
+        history = TelemetryHistory(telemetry, table, 10.0, ["shop"], START)
+        alarms = AlarmWatch(AlarmDeclaration(workload="shop", zones=ZONES), history.store, table, AlarmStore(watch))
+        content = bins(ZONES[1:]) | bins(ZONES[:1], faults=50)
+        for number in range(30):
+            end = START + (number + 1) * 10
+            history.add([(int(START // 10) + number, content)], {}, {}, end)
+            alarms.evaluate(end)
+        history.save(START + 300)
+        alarms.save()
+
+
+@pytest.mark.usefixtures("stored")
+class TestStored:
+    def test_the_tree_is_drawn_down_to_the_operations_in_alarm(self, run: Run) -> None:
+        ran = run("alarms", "tree")
+        assert ran.code == 0
+        lines = ran.out.splitlines()
+        assert re.fullmatch(r"shop: \d+ ok, \d+ ALARM, evaluated up to 2023-11-14 22:25:00Z", lines[0])
+        assert lines[1:5] == [
+            "├─ use1-az1-isolated-impact  [ALARM, reports its changes]",
+            "│  ├─ use1-az1-aggregate-alarm  [ALARM]",
+            "│  │  ├─ az1-availability  [ALARM]",
+            "│  │  │  └─ use1-az1/Home/Index-availability  [ALARM]",
+        ]
+        assert lines[-1] == "└─ use1-az3-silent  [ok]"
+        assert not [line for line in lines if "use1-az2/" in line]
+
+    def test_the_tree_of_one_alarm_is_whole(self, run: Run) -> None:
+        ran = run("alarms", "tree", "az2-latency")
+        assert ran.out.splitlines()[1:] == [
+            "└─ az2-latency  [ok]",
+            "   └─ use1-az2/Home/Index-latency  [ok]",
+            "      ├─ use1-az2/Home/Index-latency-server-3-in-a-row  [ok]",
+            "      └─ use1-az2/Home/Index-latency-server-3-of-5  [ok]",
+        ]
+        missing = run("alarms", "tree", "nothing")
+        assert (missing.code, missing.err) == (
+            1,
+            "holdfast: there is no alarm nothing: see `holdfast alarms state --all`\n",
+        )
+
+    def test_states_begin_with_those_in_alarm(self, run: Run) -> None:
+        lines = run("alarms", "state").out.splitlines()
+        assert lines[0].split() == ["workload", "alarm", "state", "since", "reason"]
+        states = [line.split()[2] for line in lines[1:]]
+        assert states == sorted(states, key=lambda word: word != "ALARM")
+        shown = run("alarms", "state", "--json").result
+        complete = run("alarms", "state", "--all", "--json").result
+        assert len(shown[0]["alarms"]) < len(complete[0]["alarms"])
+        assert sum(shown[0]["counts"].values()) == len(complete[0]["alarms"])
+
+    def test_the_history_is_newest_first(self, run: Run) -> None:
+        found = run("alarms", "history", "use1-az1-isolated-impact", "--json").result
+        assert [item["HistorySummary"] for item in found] == [
+            "Alarm updated from OK to ALARM",
+            "Alarm updated from INSUFFICIENT_DATA to OK",
+        ]
+        ran = run("alarms", "history", "--limit", "1")
+        assert len(ran.out.splitlines()) == 2
+
+    def test_a_metric_alarm_is_explained_by_its_datapoints(self, run: Run) -> None:
+        ran = run("alarms", "explain", "use1-az1/Home/Index-availability-server-3-in-a-row")
+        assert ran.code == 0
+        lines = ran.out.splitlines()
+        assert lines[0].endswith("(shop): ALARM since 2023-11-14 22:23:00Z")
+        assert "  asks: 100 * (requests - faults) / requests < 99, in 3 of 3 datapoints of 60 s" in lines
+        assert "  decided by: enough datapoints" in lines
+        assert lines[-4:] == [
+            "   * 2023-11-14 22:23:00Z  50, breaching",
+            "   * 2023-11-14 22:24:00Z  50, breaching",
+            "  requests: 600, 600, 600, 600, 600",
+            "  faults: 300, 300, 300, 300, 300",
+        ]
+
+    def test_contributors_and_throughput_are_explained_by_their_inputs(self, run: Run) -> None:
+        lines = run("alarms", "explain", "not-single-instance-use1-az1-errors").out.splitlines()
+        assert "  5xx-errors-use1-az1: no data, no data, 10, 10, 10, 10, 10" in lines
+        assert "missing data: notBreaching" in run("alarms", "explain", "az1-throughput-3-of-5").out
+
+    def test_a_composite_alarm_is_explained_by_the_parts_that_decided(self, run: Run) -> None:
+        lines = run("alarms", "explain", "use1-az1-isolated-impact").out.splitlines()
+        assert "  decided by: the rule is true, so the alarm is in ALARM" in lines
+        assert lines[-1] == (
+            '     └─ true: ALARM("not-single-instance-use1-az1")  (not-single-instance-use1-az1 is ALARM)'
+        )
+        found = run("alarms", "explain", "use1-az2-isolated-impact", "--json").result
+        assert found["parts"]["value"] is False
+
+    def test_an_unknown_alarm_or_workload_is_named(self, run: Run) -> None:
+        ran = run("alarms", "explain", "nothing")
+        assert (ran.code, ran.err) == (1, "holdfast: there is no alarm nothing: see `holdfast alarms state --all`\n")
+        ran = run("alarms", "state", "--workload", "other")
+        assert "there is no workload other in the settings: expected one of shop" in ran.err
+
+
+def test_without_a_store_the_message_says_where_it_was_looked_for(settings: Path, run: Run) -> None:
+    assert "there is no store at" in run("alarms", "state").err
+
+
+def test_alarms_that_were_never_evaluated_are_shown_without_a_state(settings: Path, run: Run) -> None:
+    with SqliteDatabase(settings / "watch.sqlite") as watch, SqliteDatabase(settings / "telemetry.sqlite") as telemetry:
+        WatchStore(watch)
+        TelemetryHistory(telemetry, SeriesTable(), 10.0, [], START)
+    assert run("alarms", "tree").out.splitlines()[0] == "shop: never evaluated"
+    assert run("alarms", "history").out == "no alarm has changed its state yet\n"
+    assert "decided by: it was never evaluated" in run("alarms", "explain", "use1-az1-silent").out
+
+
+def test_several_workloads_need_a_name(settings: Path, run: Run, here: Path) -> None:
+    second = "[[" + SETTINGS.partition("[[")[2].replace('"shop"', '"cart"')
+    (here / "holdfast.toml").write_text(SETTINGS + second)
+    with SqliteDatabase(settings / "watch.sqlite") as watch, SqliteDatabase(settings / "telemetry.sqlite") as telemetry:
+        WatchStore(watch)
+        TelemetryHistory(telemetry, SeriesTable(), 10.0, [], START)
+    assert "name a workload: expected one of shop, cart" in run("alarms", "history").err
+    assert len(run("alarms", "state", "--json").result) == 2

@@ -1,0 +1,63 @@
+"""The settings of alarms: small, with the defaults of the library, and mistakes are told with their place."""
+
+from pathlib import Path
+
+import pytest
+
+from holdfast import Operation, SettingsError, Zone
+from holdfast.alarms.declaration import AlarmDeclaration, AlarmOptions
+from holdfast.config import load
+from holdfast.config.alarms import AlarmSettings
+
+WORKLOAD = """[[workload]]
+name = "shop"
+region = "us-east-1"
+zones = ["use1-az1", "use1-az2"]
+"""
+
+
+def declare(text: str, folder: Path) -> AlarmDeclaration | None:
+    file = folder / "holdfast.toml"
+    file.write_text(WORKLOAD + text)
+    [workload] = load(file, environment={}).settings.workload
+    return workload.to_watched_workload().alarms
+
+
+def test_the_defaults_of_the_settings_are_those_of_the_library() -> None:
+    assert AlarmSettings().to_declaration("shop", "us-east-1", ["use1-az1"]).options == AlarmOptions()
+
+
+def test_a_workload_declares_its_alarms(tmp_path: Path) -> None:
+    text = """[workload.alarms]
+min_availability = 99.9
+operations = ["Home/Index"]
+[[workload.alarms.resource]]
+name = "primary-database"
+operations = ["orders-db/query"]
+"""
+    assert declare(text, tmp_path) == AlarmDeclaration(
+        workload="shop",
+        region="us-east-1",
+        zones=(Zone("use1-az1"), Zone("use1-az2")),
+        options=AlarmOptions(min_availability=99.9),
+        operations=(Operation("Home", "Index"),),
+        resources=(("primary-database", (Operation("orders-db", "query"),)),),
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('operations = ["Home"]', "alarms.*service/name"),
+        ('operations = ["a/b", "a/b"]', "once"),
+        ('latency_statistic = "best"', "latency_statistic"),
+        ("min_availability = 0", "min_availability"),
+        ("period = 30", "period"),
+        ('resource = [{ name = "db", operations = [] }]', "operations"),
+        ('resource = [{ name = "db", operations = ["query"] }]', "service/name"),
+        ('resource = [{ name = "db", operations = ["a/b"] }, { name = "db", operations = ["a/b"] }]', "once"),
+    ],
+)
+def test_a_mistake_is_told_with_its_place(text: str, problem: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=problem):
+        declare(f"[workload.alarms]\n{text}\n", tmp_path)

@@ -1,0 +1,173 @@
+"""The loop evaluates alarms, saves their states, and reports what changed."""
+
+import logging
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import EngineUnavailable
+from holdfast.alarms import StateValue
+from holdfast.alarms.declaration import AlarmDeclaration, AlarmOptions
+from holdfast.engines import Transaction
+from holdfast.engines.sqlite import SqliteDatabase
+from holdfast.testing import FakeClock
+from holdfast.watch import AlarmChanges, WatchedWorkload, WatchStore, WorkloadWatcher
+from holdfast.watch.alarm_store import AlarmStore
+from holdfast.watch.alarms import MAX_PERIODS, AlarmWatch
+from tests.unit.alarms.world import ZONES as AZ_IDS
+from tests.unit.alarms.world import World as Measured
+from tests.unit.alarms.world import bins
+from tests.unit.watch.world import ZONES, Events, World
+
+START = 1_700_000_400.0
+
+
+class UnreliableDatabase(SqliteDatabase):
+    """A database that is away on demand."""
+
+    is_away = False
+
+    def write(self, work: Callable[[Transaction], Any]) -> Any:
+        if self.is_away:
+            raise EngineUnavailable("the store is away")
+        return super().write(work)
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Iterator[UnreliableDatabase]:
+    with UnreliableDatabase(tmp_path / "watch.sqlite") as opened:
+        yield opened
+
+
+def watch_alarms(world: World, history: SqliteDatabase, bin_seconds: float = 10.0) -> None:
+    """Let a world evaluate alarms, too."""
+    declaration = AlarmDeclaration(workload="shop", zones=ZONES, options=AlarmOptions(contributors=1))
+    world.events = Events()
+    world.watch = WorkloadWatcher(
+        [WatchedWorkload(name="shop", zones=ZONES, alarms=declaration)],
+        world.log,
+        events=world.events,
+        history=history,
+        bin_seconds=bin_seconds,
+        clock=world.clock,
+    )
+
+
+def get_changes(world: World) -> list[tuple[str, str]]:
+    changes = [event for event in world.events.reported if isinstance(event, AlarmChanges)]
+    return [(each.name, each.new) for event in changes for each in event.changes]
+
+
+def test_a_failing_zone_reaches_its_last_alarm_which_is_an_event_and_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with SqliteDatabase(tmp_path / "history.sqlite") as history:
+        world = World(tmp_path, clock=FakeClock(wall=START))
+        watch_alarms(world, history)
+        with caplog.at_level(logging.INFO, logger="holdfast.alarms"):
+            world.seconds(182, failing="az2")
+        changes = get_changes(world)
+        assert ("az2-availability", StateValue.ALARM) in changes
+        assert changes[-1] == ("az2-isolated-impact", StateValue.ALARM)
+        assert not [name for name, _ in changes if "/" in name]
+        records = [each for each in caplog.records if each.name == "holdfast.alarms"]
+        warnings = [each.getMessage() for each in records if each.levelno == logging.WARNING]
+        assert len(warnings) == 1
+        assert "alarm az2-isolated-impact changed from OK to ALARM" in warnings[0]
+        saved = AlarmStore(world.database).load("shop")
+        assert saved.states["az2-isolated-impact"].state_value is StateValue.ALARM
+        assert saved.evaluated_at == START + 180
+
+        watch_alarms(world, history)  # a restart
+        world.seconds(60, failing="az2")
+        assert get_changes(world) == []
+        assert AlarmStore(world.database).load("shop").evaluated_at == START + 240
+
+
+def test_bins_that_do_not_fit_mean_no_alarms_and_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with SqliteDatabase(tmp_path / "history.sqlite") as history:
+        world = World(tmp_path, clock=FakeClock(wall=START))
+        watch_alarms(world, history, bin_seconds=90.0)
+    assert "no alarms are evaluated: alarms of workload shop: no bins" in caplog.text
+
+
+def test_states_that_could_not_be_saved_are_saved_later(tmp_path: Path, database: UnreliableDatabase) -> None:
+    measured, store = Measured(), AlarmStore(database)
+    watch = AlarmWatch(measured.declaration, measured.store, measured.table, store)
+    watch.save()
+    assert store.load("shop").evaluated_at is None
+    database.is_away = True
+    for _ in range(3):
+        measured.fill(bins(faults=20))
+        watch.evaluate(measured.at)
+        with pytest.raises(EngineUnavailable):
+            watch.save()
+    database.is_away = False
+    watch.save()
+    assert store.load("shop").states["az1-availability"].state_value is StateValue.ALARM
+    watch.save()
+    assert len(store.list_history("shop", "az1-availability")) == 2
+
+
+def test_a_failing_store_of_alarms_does_not_stop_the_detection(tmp_path: Path, database: UnreliableDatabase) -> None:
+    with SqliteDatabase(tmp_path / "history.sqlite") as history:
+        clock = FakeClock(wall=START)
+        store = WatchStore(database)
+        declaration = AlarmDeclaration(workload="shop", zones=ZONES)
+        workload = WatchedWorkload(name="shop", zones=ZONES, alarms=declaration)
+        watch = WorkloadWatcher([workload], store, history=history, clock=clock)
+        clock.advance(59.0)
+        watch.tick()
+        clock.advance(3.0)
+        database.is_away = True
+        with pytest.raises(EngineUnavailable):
+            watch.tick()
+        database.is_away = False
+        clock.advance(60.0)
+        watch.tick()
+        assert AlarmStore(database).load("shop").evaluated_at == START + 120
+
+
+@pytest.mark.parametrize(
+    ("ends", "evaluated"),
+    [
+        ([60.0, 70.0, 119.0, 120.0], [60.0, 120.0]),
+        ([60.0, 240.0], [60.0, 120.0, 180.0, 240.0]),
+        ([60.0, 6000.0], [60.0, *(6000.0 - 60 * age for age in range(MAX_PERIODS - 1, -1, -1))]),
+        ([6000.0, 60.0, 120.0], [6000.0, 60.0, 120.0]),
+        ([60.0, 10.0], [60.0]),
+    ],
+)
+def test_every_period_is_evaluated_once_in_order(
+    ends: list[float], evaluated: list[float], database: UnreliableDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    measured = Measured()
+    watch = AlarmWatch(measured.declaration, measured.store, measured.table, AlarmStore(database))
+    found: list[float] = []
+    evaluate = watch._engine.evaluate
+
+    def note(end: float, *arguments: Any) -> Any:
+        found.append(end - START)
+        return evaluate(end, *arguments)
+
+    monkeypatch.setattr(watch._engine, "evaluate", note)
+    for end in ends:
+        watch.evaluate(START + end)
+    assert found == evaluated
+
+
+def test_zones_that_are_out_on_purpose_have_no_alarm_on_their_traffic(database: UnreliableDatabase) -> None:
+    measured = Measured()
+    watch = AlarmWatch(measured.declaration, measured.store, measured.table, AlarmStore(database))
+    for _ in range(20):
+        measured.fill(bins())
+        watch.evaluate(measured.at)
+    for _ in range(4):
+        measured.fill(bins(AZ_IDS[1:]))
+        assert watch.evaluate(measured.at, {AZ_IDS[0]}) == []
+    measured.fill(bins(AZ_IDS[1:]))
+    [found] = watch.evaluate(measured.at)
+    assert {each.name for each in found.changes if each.has_actions} == {"use1-az1-isolated-impact"}
+    assert watch.workload == "shop"
