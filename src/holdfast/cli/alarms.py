@@ -179,14 +179,21 @@ def _describe_evaluation(found: WorkloadAlarms) -> str:
     return f": {counts}, evaluated up to {format_time(found.evaluated_at)}"
 
 
-def _draw(alarms: Sequence[ShownAlarm], known: Mapping[str, ShownAlarm], indent: str = "") -> Iterator[str]:
-    """Yield a line for each alarm and those that it uses, if they are known."""
+def _draw(
+    alarms: Sequence[ShownAlarm], known: Mapping[str, ShownAlarm], drawn: set[str] | None = None, indent: str = ""
+) -> Iterator[str]:
+    """Yield a line for each known alarm and those that it uses. What is below an alarm is drawn once."""
+    drawn = set() if drawn is None else drawn
     for position, alarm in enumerate(alarms, 1):
         is_last = position == len(alarms)
-        actions = ", reports its changes" if alarm.has_actions else ""
-        yield f"{indent}{'└─' if is_last else '├─'} {alarm.name}  [{_WORDS[alarm.state]}{actions}]"
+        notes = [_WORDS[alarm.state], *(["reports its changes"] if alarm.has_actions else [])]
         children = [known[child] for child in alarm.children if child in known]
-        yield from _draw(children, known, f"{indent}{'   ' if is_last else '│  '}")
+        if alarm.name in drawn and children:
+            notes.append("see above")
+            children = []
+        drawn.add(alarm.name)
+        yield f"{indent}{'└─' if is_last else '├─'} {alarm.name}  [{', '.join(notes)}]"
+        yield from _draw(children, known, drawn, f"{indent}{'   ' if is_last else '│  '}")
 
 
 def _describe(found: ExplainedAlarm) -> Iterator[str]:
