@@ -16,10 +16,10 @@ from holdfast.cli.output import Json, format_time, print_json, print_rows
 from holdfast.cli.remote import RemoteServer, read_token
 from holdfast.cli.zone import ZONES, ZoneOptions
 from holdfast.compose import Databases, require_store
+from holdfast.watch.alarm_views import ExplainedAlarm, RulePart, ShownAlarm, WorkloadAlarms
 
 if TYPE_CHECKING:
     from holdfast.server.alarms import AlarmReports
-    from holdfast.watch.alarm_report import ExplainedAlarm, RulePart, ShownAlarm, WorkloadAlarms
 
 app = App(
     name="alarms",
@@ -130,8 +130,6 @@ def explain(
 
     Example: holdfast alarms explain use1-az1-isolated-impact
     """
-    from holdfast.watch.alarm_report import ExplainedAlarm  # imports NumPy
-
     found = _ask(
         options,
         f"/v1/alarms/{quote(name, safe='')}?{_encode({'workload': workload})}",
@@ -145,9 +143,7 @@ def explain(
         print(line)
 
 
-def _list_alarms(workload: str | None, options: ZoneOptions, *, include_all: bool) -> "list[WorkloadAlarms]":
-    from holdfast.watch.alarm_report import WorkloadAlarms  # imports NumPy
-
+def _list_alarms(workload: str | None, options: ZoneOptions, *, include_all: bool) -> list[WorkloadAlarms]:
     given = {"workload": workload, "all": "true" if include_all else None}
     return _ask(
         options,
@@ -176,24 +172,31 @@ def _ask(options: ZoneOptions, path: str, kind: type[Found], read: "Callable[[Al
         return read(AlarmReports(values, databases.database))
 
 
-def _describe_evaluation(found: "WorkloadAlarms") -> str:
+def _describe_evaluation(found: WorkloadAlarms) -> str:
     if found.evaluated_at is None:
         return ": never evaluated"
     counts = ", ".join(f"{count} {_WORDS[state]}" for state, count in found.counts.items() if count)
     return f": {counts}, evaluated up to {format_time(found.evaluated_at)}"
 
 
-def _draw(alarms: "Sequence[ShownAlarm]", known: "Mapping[str, ShownAlarm]", indent: str = "") -> Iterator[str]:
-    """Yield a line for each alarm and those that it uses, if they are known."""
+def _draw(
+    alarms: Sequence[ShownAlarm], known: Mapping[str, ShownAlarm], drawn: set[str] | None = None, indent: str = ""
+) -> Iterator[str]:
+    """Yield a line for each known alarm and those that it uses. What is below an alarm is drawn once."""
+    drawn = set() if drawn is None else drawn
     for position, alarm in enumerate(alarms, 1):
         is_last = position == len(alarms)
-        actions = ", reports its changes" if alarm.has_actions else ""
-        yield f"{indent}{'└─' if is_last else '├─'} {alarm.name}  [{_WORDS[alarm.state]}{actions}]"
+        notes = [_WORDS[alarm.state], *(["reports its changes"] if alarm.has_actions else [])]
         children = [known[child] for child in alarm.children if child in known]
-        yield from _draw(children, known, f"{indent}{'   ' if is_last else '│  '}")
+        if alarm.name in drawn and children:
+            notes.append("see above")
+            children = []
+        drawn.add(alarm.name)
+        yield f"{indent}{'└─' if is_last else '├─'} {alarm.name}  [{', '.join(notes)}]"
+        yield from _draw(children, known, drawn, f"{indent}{'   ' if is_last else '│  '}")
 
 
-def _describe(found: "ExplainedAlarm") -> Iterator[str]:
+def _describe(found: ExplainedAlarm) -> Iterator[str]:
     alarm = found.alarm
     since = "" if alarm.since is None else f" since {format_time(alarm.since)}"
     yield f"{alarm.name} ({found.workload}): {_WORDS[alarm.state]}{since}"
@@ -216,7 +219,7 @@ def _describe(found: "ExplainedAlarm") -> Iterator[str]:
         yield from _describe_part(found.parts, "  ")
 
 
-def _describe_part(part: "RulePart", indent: str) -> Iterator[str]:
+def _describe_part(part: RulePart, indent: str) -> Iterator[str]:
     states = ", ".join(f"{name} is {_WORDS[state]}" for name, state in part.states.items())
     yield f"{indent}└─ {'true' if part.value else 'false'}: {part.rule}{f'  ({states})' if states else ''}"
     for each in part.deciding:

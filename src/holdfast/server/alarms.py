@@ -8,10 +8,11 @@ from holdfast._errors import NotFound
 from holdfast.config import Settings
 from holdfast.engines import Database
 from holdfast.telemetry import BIN_SECONDS
+from holdfast.watch.alarm_views import ExplainedAlarm, WorkloadAlarms
 
 if TYPE_CHECKING:
     from holdfast.alarms import HistoryItem
-    from holdfast.watch.alarm_report import AlarmReader, ExplainedAlarm, WorkloadAlarms
+    from holdfast.watch.alarm_report import AlarmReader
 
 
 class AlarmReports:
@@ -26,7 +27,7 @@ class AlarmReports:
         self._lock = threading.Lock()
         self._readers: dict[str, AlarmReader] = {}
 
-    def list_alarms(self, workload: str | None, *, include_all: bool) -> "list[WorkloadAlarms]":
+    def list_alarms(self, workload: str | None, *, include_all: bool) -> list[WorkloadAlarms]:
         """Return the alarms of one workload, or of all. Raise NotFound for an unknown workload."""
         names = list(self._workloads) if workload is None else [workload]
         return [self._get_reader(name).list_alarms(include_all=include_all) for name in names]
@@ -35,7 +36,7 @@ class AlarmReports:
         """Return the latest changes of a workload's alarms, newest first. Raise NotFound for an unknown workload."""
         return self._get_reader(workload).list_history(name, limit)
 
-    def explain(self, workload: str | None, name: str) -> "ExplainedAlarm":
+    def explain(self, workload: str | None, name: str) -> ExplainedAlarm:
         """Return the reason for the state of an alarm. Raise NotFound for an unknown workload or alarm."""
         from holdfast.telemetry.history import SUBSYSTEM  # imports NumPy
 

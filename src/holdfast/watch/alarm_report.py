@@ -4,9 +4,7 @@ Works beside the process that evaluates them, and while none does.
 """
 
 import threading
-from collections.abc import Mapping, Sequence
-
-import msgspec
+from collections.abc import Sequence
 
 from holdfast._errors import NotFound
 from holdfast.alarms.alarm import AlarmState, HistoryItem, StateValue
@@ -22,80 +20,17 @@ from holdfast.telemetry.bins import MINUTE
 from holdfast.telemetry.history import load_store
 from holdfast.telemetry.store import Tier
 from holdfast.watch.alarm_store import AlarmStore
+from holdfast.watch.alarm_views import (
+    AlarmStateName,
+    ExplainedAlarm,
+    RulePart,
+    ShownAlarm,
+    ShownDatapoint,
+    WorkloadAlarms,
+)
 
 _PERIODS = 10
 """Periods to load for an explanation: more than any evaluation range."""
-
-
-class ShownAlarm(msgspec.Struct, frozen=True):
-    """An alarm and its state."""
-
-    name: str
-    type: str
-    """MetricAlarm or CompositeAlarm."""
-    state: StateValue
-    since: float | None
-    """When the state began; None if the alarm was never evaluated."""
-    reason: str
-    description: str
-    has_actions: bool
-    """Whether it is the last alarm of a chain."""
-    children: Sequence[str]
-    """Names of the alarms in its rule; none of a metric alarm."""
-    is_about_operation: bool
-
-
-class WorkloadAlarms(msgspec.Struct, frozen=True):
-    """The alarms of one workload."""
-
-    workload: str
-    evaluated_at: float | None
-    """End of the last period that was evaluated; None if none was."""
-    counts: Mapping[StateValue, int]
-    """Number of alarms in each state."""
-    roots: Sequence[str]
-    """Names of the alarms that no other one uses."""
-    alarms: Sequence[ShownAlarm]
-
-
-class ShownDatapoint(msgspec.Struct, frozen=True):
-    """A datapoint of a metric alarm."""
-
-    start: float
-    value: float | None
-    """None if the period has no data."""
-    is_breaching: bool
-    is_used: bool
-    """Whether it decided."""
-
-
-class RulePart(msgspec.Struct, frozen=True):
-    """A part of a composite alarm's rule, and the parts of it that decided."""
-
-    rule: str
-    value: bool
-    states: Mapping[str, StateValue]
-    """The states of the alarms that decided."""
-    deciding: Sequence["RulePart"]
-
-
-class ExplainedAlarm(msgspec.Struct, frozen=True):
-    """An alarm, its state, and the reason."""
-
-    workload: str
-    alarm: ShownAlarm
-    evaluated_at: float | None
-    condition: str
-    """What the alarm asks: a comparison of datapoints, or its rule."""
-    missing_data: str | None
-    """Of a metric alarm: what periods without data mean."""
-    decided_by: str
-    """The rule of evaluation that decided."""
-    datapoints: Sequence[ShownDatapoint] = ()
-    """Oldest first."""
-    inputs: Mapping[str, Sequence[float | None]] = {}
-    """The series in the expression, oldest first."""
-    parts: RulePart | None = None
 
 
 class AlarmReader:
@@ -114,10 +49,8 @@ class AlarmReader:
         tree = self._get_tree(saved)
         alarms = [_show(tree, saved, name) for name in (*tree.composites, *tree.metrics)]
         values = [alarm.state for alarm in alarms]
-        shown = [
-            alarm for alarm in alarms if include_all or not alarm.is_about_operation or alarm.state is StateValue.ALARM
-        ]
-        counts = {value: values.count(value) for value in StateValue}
+        shown = [alarm for alarm in alarms if include_all or not alarm.is_about_operation or alarm.state == "ALARM"]
+        counts: dict[AlarmStateName, int] = {value.value: values.count(value.value) for value in StateValue}
         return WorkloadAlarms(self._declaration.workload, saved.evaluated_at, counts, tree.roots, shown)
 
     def list_history(self, name: str | None = None, limit: int = 100) -> Sequence[HistoryItem]:
@@ -164,7 +97,7 @@ def _show(tree: AlarmTree, saved: SavedAlarms, name: str) -> ShownAlarm:
     return ShownAlarm(
         name=name,
         type=alarm.TYPE,
-        state=state.state_value,
+        state=state.state_value.value,
         since=state.state_updated_timestamp or None,
         reason=state.state_reason,
         description=alarm.alarm_description,
@@ -223,6 +156,6 @@ def _build_part(result: RuleResult) -> RulePart:
     return RulePart(
         format_alarm_rule(result.rule),
         result.value,
-        dict(result.states),
+        {name: state.value for name, state in result.states},
         [_build_part(each) for each in result.deciding],
     )

@@ -35,6 +35,9 @@ GUARDED = [
     ("GET", "/v1/overview", {"operator", "viewer"}),
     ("GET", "/v1/series", {"operator", "viewer"}),
     ("GET", "/v1/verdicts", {"operator", "viewer"}),
+    ("GET", "/v1/alarms", {"operator", "viewer"}),
+    ("GET", "/v1/alarms/history", {"operator", "viewer"}),
+    ("GET", "/v1/alarms/use1-az1-silent", {"operator", "viewer"}),
     ("GET", "/v1/status/history", {"operator", "viewer"}),
     ("GET", "/metrics", {"operator", "viewer"}),
     ("GET", "/v1/queues", {"operator", "viewer"}),
@@ -201,7 +204,7 @@ class TestWhoIsLetIn:
             if operation.get("security")
         }
         names = {"000000000000": "{credential_id}", "use1-az1": "{zone}", "shop": "{workload}"}
-        names |= {"mail": "{queue}", "17": "{message}"}
+        names |= {"mail": "{queue}", "17": "{message}", "use1-az1-silent": "{name}"}
         tested = {
             (method, "/".join(names.get(part, part) for part in path.partition("?")[0].split("/")))
             for method, path, _ in GUARDED

@@ -61,6 +61,8 @@ class TestStored:
             "│  │  │  └─ use1-az1/Home/Index-availability  [ALARM]",
         ]
         assert lines[-1] == "└─ use1-az3-silent  [ok]"
+        assert "│  │  ├─ az1-availability  [ALARM, see above]" in lines
+        assert sum("use1-az1/Home/Index-availability  " in line for line in lines) == 2
         assert not [line for line in lines if "use1-az2/" in line]
 
     def test_the_tree_of_one_alarm_is_whole(self, run: Run) -> None:

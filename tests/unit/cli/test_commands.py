@@ -20,6 +20,11 @@ from tests.unit.cli.conftest import Run
 
 COMMANDS = [
     "agent",
+    "alarms",
+    "alarms explain",
+    "alarms history",
+    "alarms state",
+    "alarms tree",
     "aurora",
     "aurora clusters",
     "aurora deploy",
@@ -95,7 +100,7 @@ def plain(text: str) -> str:
     return " ".join(text.split())
 
 
-GROUPS = ["aurora", "calls", "calls simulate", "credential", "export", "queue", "shards", "telemetry", "zone"]
+GROUPS = ["alarms", "aurora", "calls", "calls simulate", "credential", "export", "queue", "shards", "telemetry", "zone"]
 
 
 def in_group(group: str) -> list[str]:

@@ -1,15 +1,17 @@
 """The alarms of workloads: their tree and states, their history, and why one is in its state."""
 
 import asyncio
-from typing import Annotated
+from collections.abc import Sequence
+from typing import Annotated, Any
 
 import msgspec
-from litestar import Response, get
+from litestar import get
 from litestar.params import PathParameter, QueryParameter
 
 from holdfast.server.auth import build_route_options
 from holdfast.server.credentials import Role
 from holdfast.server.state import ServerState
+from holdfast.watch.alarm_views import ExplainedAlarm, WorkloadAlarms
 
 _WORKLOAD = "Only this workload. Needed if there are several."
 
@@ -22,10 +24,9 @@ async def list_alarms(
     include_all: Annotated[
         bool, QueryParameter(name="all", description="Also alarms about single operations that are not in ALARM.")
     ] = False,
-) -> Response[bytes]:
+) -> Sequence[WorkloadAlarms]:
     """Return the alarms of each workload with their states, and for each the names of the alarms in its rule."""
-    found = await asyncio.to_thread(state.services.alarms.list_alarms, workload, include_all=include_all)
-    return _respond(found)
+    return await asyncio.to_thread(state.services.alarms.list_alarms, workload, include_all=include_all)
 
 
 @get(
@@ -38,9 +39,12 @@ async def alarm_history(
     workload: Annotated[str | None, QueryParameter(description=_WORKLOAD)] = None,
     name: Annotated[str | None, QueryParameter(description="Only this alarm.")] = None,
     limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 100,
-) -> Response[bytes]:
+) -> list[dict[str, Any]]:
     """Return the latest changes, newest first, with the members of CloudWatch's AlarmHistoryItem."""
-    return _respond(await asyncio.to_thread(state.services.alarms.list_history, workload, name, limit))
+    found: list[dict[str, Any]] = msgspec.to_builtins(
+        await asyncio.to_thread(state.services.alarms.list_history, workload, name, limit)
+    )
+    return found
 
 
 @get(
@@ -52,11 +56,7 @@ async def explain_alarm(
     state: ServerState,
     name: Annotated[str, PathParameter(description="The name of an alarm. It may contain slashes.")],
     workload: Annotated[str | None, QueryParameter(description=_WORKLOAD)] = None,
-) -> Response[bytes]:
+) -> ExplainedAlarm:
     """Return the state of an alarm, its datapoints or its rule, and which part of it decided."""
     wanted = str(name).removeprefix("/")
-    return _respond(await asyncio.to_thread(state.services.alarms.explain, workload, wanted))
-
-
-def _respond(value: object) -> Response[bytes]:
-    return Response(msgspec.json.encode(value), media_type="application/json")
+    return await asyncio.to_thread(state.services.alarms.explain, workload, wanted)

@@ -1,0 +1,79 @@
+"""What people see of alarms: their tree and states, and reasons. Pure."""
+
+from collections.abc import Mapping, Sequence
+from typing import Literal, TypeAlias
+
+from msgspec import Struct
+
+AlarmStateName: TypeAlias = Literal["OK", "ALARM", "INSUFFICIENT_DATA"]
+
+
+class ShownAlarm(Struct, frozen=True):
+    """An alarm and its state."""
+
+    name: str
+    type: str
+    """MetricAlarm or CompositeAlarm."""
+    state: AlarmStateName
+    since: float | None
+    """When the state began; None if the alarm was never evaluated."""
+    reason: str
+    description: str
+    has_actions: bool
+    """Whether it is the last alarm of a chain."""
+    children: Sequence[str]
+    """Names of the alarms in its rule; none of a metric alarm."""
+    is_about_operation: bool
+
+
+class WorkloadAlarms(Struct, frozen=True):
+    """The alarms of one workload."""
+
+    workload: str
+    evaluated_at: float | None
+    """End of the last period that was evaluated; None if none was."""
+    counts: Mapping[AlarmStateName, int]
+    """Number of alarms in each state."""
+    roots: Sequence[str]
+    """Names of the alarms that no other one uses."""
+    alarms: Sequence[ShownAlarm]
+
+
+class ShownDatapoint(Struct, frozen=True):
+    """A datapoint of a metric alarm."""
+
+    start: float
+    value: float | None
+    """None if the period has no data."""
+    is_breaching: bool
+    is_used: bool
+    """Whether it decided."""
+
+
+class RulePart(Struct, frozen=True):
+    """A part of a composite alarm's rule, and the parts of it that decided."""
+
+    rule: str
+    value: bool
+    states: Mapping[str, AlarmStateName]
+    """The states of the alarms that decided."""
+    deciding: Sequence["RulePart"]
+
+
+class ExplainedAlarm(Struct, frozen=True):
+    """An alarm, its state, and the reason."""
+
+    workload: str
+    alarm: ShownAlarm
+    evaluated_at: float | None
+    condition: str
+    """What the alarm asks: a comparison of datapoints, or its rule."""
+    missing_data: str | None
+    """Of a metric alarm: what periods without data mean."""
+    decided_by: str
+    """The rule of evaluation that decided."""
+    datapoints: Sequence[ShownDatapoint] = ()
+    """Oldest first."""
+    inputs: Mapping[str, Sequence[float | None]] = {}
+    """The series in the expression, oldest first."""
+    parts: RulePart | None = None
