@@ -7,18 +7,21 @@ from typing import Any
 
 import pytest
 
-from holdfast import EngineUnavailable
+from holdfast import EngineUnavailable, Side
 from holdfast.alarms import StateValue
 from holdfast.alarms.declaration import AlarmDeclaration, AlarmOptions
 from holdfast.engines import Transaction
 from holdfast.engines.sqlite import SqliteDatabase
+from holdfast.telemetry import Bin, BinDelta, BinKey
+from holdfast.telemetry.history import load_store
+from holdfast.telemetry.store import Tier
 from holdfast.testing import FakeClock
 from holdfast.watch import AlarmChanges, WatchedWorkload, WatchStore, WorkloadWatcher
 from holdfast.watch.alarm_store import AlarmStore
 from holdfast.watch.alarms import MAX_PERIODS, AlarmWatch
+from tests.unit.alarms.world import HOME, bins
 from tests.unit.alarms.world import ZONES as AZ_IDS
 from tests.unit.alarms.world import World as Measured
-from tests.unit.alarms.world import bins
 from tests.unit.watch.world import ZONES, Events, World
 
 START = 1_700_000_400.0
@@ -84,6 +87,19 @@ def test_a_failing_zone_reaches_its_last_alarm_which_is_an_event_and_a_warning(
         world.seconds(60, failing="az2")
         assert get_changes(world) == []
         assert AlarmStore(world.database).load("shop").evaluated_at == START + 240
+
+
+def test_a_watcher_that_stops_between_the_ends_of_two_bins_saves_late_measurements(tmp_path: Path) -> None:
+    with SqliteDatabase(tmp_path / "history.sqlite") as history:
+        world = World(tmp_path, clock=FakeClock(wall=START))
+        watch_alarms(world, history)
+        world.seconds(12)
+        late = BinDelta(BinKey("shop", HOME, ZONES[0], "late", Side.SERVER), START, 10.0, Bin(count_2xx=7))
+        assert world.watch.ingest([late]).late == 7
+        world.watch.close()
+        stored, _ = load_store(history, "shop", 10.0, [Tier.INSTANCES], (START, START + 10))
+        [block] = stored.read_instances("shop", START, 10.0)
+        assert 7 in block.counts[:, 0].tolist()
 
 
 def test_bins_that_do_not_fit_mean_no_alarms_and_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
