@@ -5,8 +5,8 @@ one by one, and only composite alarms that depend on one of them.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -15,16 +15,24 @@ from numpy.typing import NDArray
 
 from holdfast._errors import NotFound
 from holdfast._types import Operation, Side, Zone
-from holdfast.alarms.alarm import Alarm, AlarmState
+from holdfast.alarms.alarm import Alarm, AlarmState, StateValue
 from holdfast.alarms.alarm_rule import RuleResult, explain_rule
 from holdfast.alarms.declaration import AlarmDeclaration, MeasuredOperation, SeriesReference
-from holdfast.alarms.metric_evaluation import Datapoint, Decision, decide_state, evaluate_alarm, get_evaluation_range
+from holdfast.alarms.metric_alarm import TreatMissingData
+from holdfast.alarms.metric_evaluation import (
+    Datapoint,
+    Decision,
+    EvaluationRule,
+    decide_state,
+    evaluate_alarm,
+    get_evaluation_range,
+)
 from holdfast.alarms.metric_math import Id, InsightRuleMetric
 from holdfast.alarms.metric_queries import QueryPlan
 from holdfast.alarms.recent_metrics import MetricWindow, RecentMetrics
 from holdfast.alarms.tree import AlarmTree, TreeBuilder
 from holdfast.alarms.tree_metrics import WatchedMetric
-from holdfast.alarms.vectorized import STATES, AlarmTable
+from holdfast.alarms.vectorized import ALARM, STATES, AlarmTable
 from holdfast.telemetry.bins import LONG_TERM
 
 Inputs: TypeAlias = Mapping[Id | InsightRuleMetric | None, SeriesReference]
@@ -134,13 +142,19 @@ class AlarmEngine:
         return [SeenOperation(each.service, each.name, side, at) for (each, side), at in self._seen.items()]
 
     def evaluate(self, end: float, zones_out: Set[Zone] = frozenset()) -> Evaluation:
-        """Evaluate all alarms with the data of the periods up to `end`, which is the end of one."""
+        """Evaluate all alarms with the data of the periods up to `end`, which is the end of one.
+
+        Nothing changes if nothing is stored of the last period: no process was running to receive data.
+        """
         window = self._metrics.read(end, self._table.width, zones_out)
+        if not window.watched[-1]:
+            self._evaluated_at = end
+            return Evaluation(end, [], [])
         if self._update_operations(window.measured, end):
             self._rebuild()
             window = self._metrics.read(end, self._table.width, zones_out)
         values = self._compute_values(window)
-        codes = self._table.evaluate(values, self._codes)
+        codes = self._keep_unsure(self._table.evaluate(values, self._codes), window)
         changes: list[AlarmChange] = []
         for row in np.flatnonzero(codes != self._codes).tolist():
             alarm = self._alarms[row].alarm
@@ -157,12 +171,18 @@ class AlarmEngine:
         self._updated, self._evaluated_at = set(), end
         return Evaluation(end, changes, removed)
 
-    def _update_operations(self, measured: Iterable[MeasuredOperation], end: float) -> bool:
+    def _keep_unsure(self, codes: "NDArray[np.int8]", window: MetricWindow) -> "NDArray[np.int8]":
+        """Return the new states, but keep an old one rather than count periods as breaching that nobody watched."""
+        unwatched = np.cumsum(~np.array(window.watched[::-1]))[self._table.numbers - 1]
+        is_unsure = self._table.breaching & (codes == ALARM) & (unwatched > 0)
+        return np.where(is_unsure, self._codes, codes)
+
+    def _update_operations(self, measured: Mapping[MeasuredOperation, float], end: float) -> bool:
         """Note when operations were measured. Return whether the tree changes."""
         before = list(self._seen)
         for each in sorted(measured, key=str):
             if each.side is not Side.CLIENT:
-                self._seen[each] = end
+                self._seen[each] = max(measured[each], self._seen.get(each, 0.0))
         self._seen = {each: at for each, at in self._seen.items() if end - at <= LONG_TERM}
         return list(self._seen) != before
 
@@ -224,6 +244,9 @@ def explain_alarm(tree: AlarmTree, saved: SavedAlarms, name: str, metrics: Recen
         if each is not None
     }
     decision = decide_state(alarm, datapoints, state.state_value)
+    is_breaching = alarm.missing_data_treatment is TreatMissingData.BREACHING and decision.state is StateValue.ALARM
+    if is_breaching and not all(window.watched[-alarm.evaluation_periods :]):
+        decision = replace(decision, state=state.state_value, rule=EvaluationRule.NOT_WATCHED)
     return Explanation(alarm, state, decision, tuple(datapoints), inputs)
 
 

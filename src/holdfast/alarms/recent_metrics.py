@@ -61,8 +61,10 @@ class MetricWindow:
     """A row for each series, a column for each period. The last row has no values."""
     rows: Mapping[SeriesReference, int]
     """The row of each series. The same object as before, unless series were added or removed."""
-    measured: Set[MeasuredOperation]
-    """Operations with measurements in the newest period."""
+    measured: Mapping[MeasuredOperation, float]
+    """Operations with requests, each with the end of its newest period that has some."""
+    watched: tuple[bool, ...]
+    """For each period, whether anything is stored of it. Nothing is, if no process was running."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,14 +145,21 @@ class RecentMetrics:
         parts.append(self._compare_throughput(counts[0, :, -periods:], shown, zones_out))
         parts.append(np.stack([self._count_contributors(start) for start in shown], axis=-1).reshape(-1, periods))
         parts.append(np.full((1, periods), np.nan))
-        newest = {number for number, value in enumerate(counts[0, :, -1].tolist()) if value > 0}
-        measured = {
-            MeasuredOperation(operation, side)
-            for (operation, _, side), number in self._series.items()
-            if operation is not None and number in newest
-        }
+        measured = self._find_measured(counts[0, :, -periods:], end)
+        watched = tuple(column is not None for column in columns[-periods:])
         self._drop_before(starts[0])
-        return MetricWindow(tuple(shown), np.concatenate(parts), self._rows, measured)
+        return MetricWindow(tuple(shown), np.concatenate(parts), self._rows, measured, watched)
+
+    def _find_measured(self, requests: Floats, end: float) -> dict[MeasuredOperation, float]:
+        """Return the operations with requests, not only in the newest period: the data of a slow source comes late."""
+        has_requests = requests[:, ::-1] > 0
+        ages = np.where(has_requests.any(axis=1), np.argmax(has_requests, axis=1), -1).tolist()
+        found: dict[MeasuredOperation, float] = {}
+        for (operation, _, side), age in zip(self._series, ages, strict=True):
+            if operation is not None and age >= 0:
+                each, at = MeasuredOperation(operation, side), end - self._options.period * age
+                found[each] = max(at, found.get(each, at))
+        return found
 
     def _list_tested(self) -> list[Operation]:
         """Return the operations that an outlier test looks at."""

@@ -8,6 +8,7 @@ from holdfast.alarms.declaration import AlarmOptions
 from holdfast.alarms.engine import SavedAlarms
 from holdfast.alarms.metric_evaluation import EvaluationRule
 from holdfast.telemetry.bins import LONG_TERM
+from holdfast.telemetry.collector import Amendment
 from tests.unit.alarms.world import HOME, LIST, START, ZONES, World, bins
 
 AZ1, AZ2, AZ3 = ZONES
@@ -134,6 +135,36 @@ def test_states_survive_a_restart() -> None:
     assert world.engine.tree.composites == world.start(world.save()).tree.composites
 
 
+def test_operations_whose_measurements_always_come_late_have_alarms() -> None:
+    world = World()
+    for _ in range(3):
+        late = world.at
+        world.minute({})
+        added = bins(OTHERS) | bins([AZ1], faults=30)
+        world.store.amend({int(late // 10): Amendment(added=added)}, {})
+    world.minute({})
+    assert "use1-az1-isolated-impact" in world.find()
+
+
+@pytest.mark.parametrize("minutes", [0, 1, 3, 20])
+def test_time_in_which_holdfast_did_not_run_changes_no_state_and_is_no_outage(minutes: int) -> None:
+    world = World(resources=(("primary-database", (QUERY,)),))
+    healthy = bins(), bins(operation=QUERY, side=Side.CLIENT)
+    for _ in range(minutes and 10):
+        world.minute(*healthy)
+    before = dict(world.engine.states)
+    for _ in range(minutes):
+        world.at += 60
+        assert world.engine.evaluate(world.at).changes == []
+    assert world.engine.states == before
+    for _ in range(3):
+        world.minute(*healthy)
+        assert not world.find()
+    for _ in range(5):
+        world.minute(bins())
+    assert "primary-database-impact" in world.find()
+
+
 def test_an_hour_of_data_replayed_twice_gives_the_same_states_and_reasons() -> None:
     def replay() -> list[object]:
         world = World()
@@ -190,6 +221,19 @@ class TestExplain:
         found = world.explain("use1-az1/Home/Index-availability-server-3-of-5")
         assert (found.decision, found.state.state_value) == (None, StateValue.INSUFFICIENT_DATA)
         assert world.explain("az1-availability").state.state_value is StateValue.INSUFFICIENT_DATA
+
+    def test_missing_data_from_before_the_start_decides_nothing(self) -> None:
+        world = World()
+        world.minute(bins(OTHERS))
+        found = world.explain("use1-az1-silent")
+        assert found.state.state_value is StateValue.INSUFFICIENT_DATA
+        assert found.decision is not None
+        assert (found.decision.state, found.decision.rule) == (found.state.state_value, EvaluationRule.NOT_WATCHED)
+        for _ in range(2):
+            world.minute(bins(OTHERS))
+        found = world.explain("use1-az1-silent")
+        assert found.decision is not None
+        assert (found.decision.state, found.decision.rule) == (StateValue.ALARM, EvaluationRule.NO_DATA)
 
     def test_an_unknown_alarm_is_not_found(self) -> None:
         with pytest.raises(NotFound, match="there is no alarm nothing"):
