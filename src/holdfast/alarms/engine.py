@@ -15,10 +15,10 @@ from numpy.typing import NDArray
 
 from holdfast._errors import NotFound
 from holdfast._types import Operation, Side, Zone
-from holdfast.alarms.alarm import Alarm, AlarmState, StateValue
+from holdfast.alarms.alarm import Alarm, AlarmState
 from holdfast.alarms.alarm_rule import RuleResult, explain_rule
 from holdfast.alarms.declaration import AlarmDeclaration, MeasuredOperation, SeriesReference
-from holdfast.alarms.metric_alarm import TreatMissingData
+from holdfast.alarms.metric_alarm import MetricAlarm, TreatMissingData
 from holdfast.alarms.metric_evaluation import (
     Datapoint,
     Decision,
@@ -32,7 +32,7 @@ from holdfast.alarms.metric_queries import QueryPlan
 from holdfast.alarms.recent_metrics import MetricWindow, RecentMetrics
 from holdfast.alarms.tree import AlarmTree, TreeBuilder
 from holdfast.alarms.tree_metrics import WatchedMetric
-from holdfast.alarms.vectorized import ALARM, STATES, AlarmTable
+from holdfast.alarms.vectorized import STATES, AlarmTable
 from holdfast.telemetry.bins import LONG_TERM
 
 Inputs: TypeAlias = Mapping[Id | InsightRuleMetric | None, SeriesReference]
@@ -124,6 +124,8 @@ class AlarmEngine:
         """The state of each metric alarm, as an index of `STATES`."""
         self._removed: list[str] = []
         self._use(self._builder.build(self._seen))
+        # The settings may have changed since they were saved.
+        self._removed += [name for name in saved.states if name not in self._states]
         self._updated: set[str] = set(self.tree.composites) & self._states.keys()
 
     @property
@@ -154,7 +156,7 @@ class AlarmEngine:
             self._rebuild()
             window = self._metrics.read(end, self._table.width, zones_out)
         values = self._compute_values(window)
-        codes = self._keep_unsure(self._table.evaluate(values, self._codes), window)
+        codes = self._table.evaluate(values, self._codes, watched=np.array(window.watched))
         changes: list[AlarmChange] = []
         for row in np.flatnonzero(codes != self._codes).tolist():
             alarm = self._alarms[row].alarm
@@ -170,12 +172,6 @@ class AlarmEngine:
         removed, self._removed = self._removed, []
         self._updated, self._evaluated_at = set(), end
         return Evaluation(end, changes, removed)
-
-    def _keep_unsure(self, codes: "NDArray[np.int8]", window: MetricWindow) -> "NDArray[np.int8]":
-        """Return the new states, but keep an old one rather than count periods as breaching that nobody watched."""
-        unwatched = np.cumsum(~np.array(window.watched[::-1]))[self._table.numbers - 1]
-        is_unsure = self._table.breaching & (codes == ALARM) & (unwatched > 0)
-        return np.where(is_unsure, self._codes, codes)
 
     def _update_operations(self, measured: Mapping[MeasuredOperation, float], end: float) -> bool:
         """Note when operations were measured. Return whether the tree changes."""
@@ -244,10 +240,20 @@ def explain_alarm(tree: AlarmTree, saved: SavedAlarms, name: str, metrics: Recen
         if each is not None
     }
     decision = decide_state(alarm, datapoints, state.state_value)
-    is_breaching = alarm.missing_data_treatment is TreatMissingData.BREACHING and decision.state is StateValue.ALARM
-    if is_breaching and not all(window.watched[-alarm.evaluation_periods :]):
+    if _is_kept(alarm, decision, window.watched):
         decision = replace(decision, state=state.state_value, rule=EvaluationRule.NOT_WATCHED)
     return Explanation(alarm, state, decision, tuple(datapoints), inputs)
+
+
+def _is_kept(alarm: MetricAlarm, decision: Decision, watched: Sequence[bool]) -> bool:
+    """Return whether the treatment of periods in which nothing could be received would decide."""
+    unwatched = min(decision.filled, sum(not each for each in watched[-alarm.evaluation_periods :]))
+    breaching = sum(each.value is not None and alarm.breaches(each.value) for each in decision.evaluated)
+    if alarm.missing_data_treatment is TreatMissingData.BREACHING:
+        total, otherwise = breaching + decision.filled, breaching + decision.filled - unwatched
+    else:
+        total, otherwise = breaching, breaching + unwatched
+    return (total >= alarm.required_breaches) != (otherwise >= alarm.required_breaches)
 
 
 def _group(alarms: Sequence[WatchedMetric], window: MetricWindow) -> list[_Group]:

@@ -105,6 +105,8 @@ class RecentMetrics:
         """Sorted numbers of series by instance, and the code of each: see `_find_codes`."""
         self._instance_codes: dict[tuple[Zone, str], int] = {}
         self._rows: dict[SeriesReference, int] = {}
+        self._zones_out: dict[float, Set[Zone]] = {}
+        """The zones that were out when a period was the newest one, by its start."""
         self._critical_values = find_critical_values(len(self._zones))
 
     def restrict(self, kept: Iterable[MeasuredOperation]) -> None:
@@ -124,10 +126,12 @@ class RecentMetrics:
     def read(self, end: float, periods: int, zones_out: Set[Zone] = frozenset()) -> MetricWindow:
         """Return the series of the last periods before `end`, which is the end of one.
 
-        Zones in `zones_out` have no relative throughput: they get no traffic on purpose.
+        Zones in `zones_out` have no relative throughput: they get no traffic on purpose. When they are in again, they
+        still have none in the periods in which they were out.
         """
         seconds, width = self._options.period, periods + self._options.chi_squared_periods - 1
         starts = [end - seconds * age for age in range(width, 0, -1)]
+        self._zones_out[starts[-1]] = zones_out
         known = len(self._series)
         columns = [self._get_column(start) for start in starts]
         if len(self._series) != known or not self._rows:
@@ -223,9 +227,10 @@ class RecentMetrics:
         expected = usual[:, None] * totals
         with np.errstate(all="ignore"):
             relative = np.where(expected >= MIN_EXPECTED_REQUESTS, 100 * padded / expected, np.nan)
-        for zone in zones_out:
-            if zone in self._zone_numbers:
-                relative[self._zone_numbers[zone]] = np.nan
+        for position, start in enumerate(starts):
+            for zone in zones_out | self._zones_out.get(start, frozenset()):
+                if zone in self._zone_numbers:
+                    relative[self._zone_numbers[zone], position] = np.nan
         return relative
 
     def _get_usual_share(self, end: float) -> Floats:
@@ -298,6 +303,7 @@ class RecentMetrics:
         """Drop all that was computed of bins that no later call needs."""
         self._columns = {each: column for each, column in self._columns.items() if each >= start}
         self._contributors = {each: kept for each, kept in self._contributors.items() if each >= start}
+        self._zones_out = {each: zones for each, zones in self._zones_out.items() if each >= start}
         oldest = start - MINUTE * (USUAL_MINUTES + 1)
         self._usual = {minute: kept for minute, kept in self._usual.items() if minute >= oldest}
 

@@ -82,6 +82,20 @@ def test_a_zone_that_loses_its_traffic_is_isolated_unless_it_is_out() -> None:
     assert world.find() == {"use1-az1-silent"}
 
 
+def test_a_zone_that_is_brought_in_again_is_not_blamed_for_the_time_without_traffic() -> None:
+    world = World()
+    for _ in range(20):
+        world.minute(bins())
+    for _ in range(10):
+        world.minute(bins(OTHERS), zones_out=frozenset({AZ1}))
+    for _ in range(10):
+        world.minute(bins())
+        assert not world.find()
+    for _ in range(3):
+        world.minute(bins(OTHERS))
+    assert "use1-az1-isolated-impact" in world.find()
+
+
 def test_a_silent_zone_blocks_the_isolation_of_another_for_an_hour_at_most() -> None:
     world = World()
     for _ in range(20):
@@ -165,6 +179,49 @@ def test_time_in_which_holdfast_did_not_run_changes_no_state_and_is_no_outage(mi
     assert "primary-database-impact" in world.find()
 
 
+def test_an_alarm_lasts_while_holdfast_does_not_run_and_ends_with_the_trouble() -> None:
+    world = World()
+    trouble = bins(OTHERS), bins([AZ1], faults=30)
+    for _ in range(10):
+        world.minute(*trouble)
+    before = world.find()
+    assert "use1-az1-isolated-impact" in before
+    world.at += 20 * 60
+    world.engine = world.start(world.save())
+    for _ in range(5):
+        world.minute(*trouble)
+        assert world.find() == before
+    changes = [each for _ in range(3) for each in world.minute(bins()).changes]
+    assert not world.find()
+    [reason] = [new.state_reason for alarm, _, new in changes if alarm.alarm_name == "use1-az1-isolated-impact"]
+    assert "transitioned to OK" in reason
+
+
+@pytest.mark.parametrize("faults", [0, 30])
+def test_an_explanation_agrees_with_the_state_after_every_gap(faults: int) -> None:
+    world = World()
+    names = ["use1-az1-silent", "not-single-instance-use1-az1-errors", "use1-az1/Home/Index-availability-server-3-of-5"]
+    for gap in range(1, 9):
+        for minute in range(gap):
+            world.minute(bins(OTHERS), bins([AZ1] if minute % 3 else [], faults=faults))
+            for name in names:
+                found = world.explain(name)
+                assert found.decision is not None
+                assert found.decision.state is found.state.state_value, (name, gap, minute)
+        world.at += 60 * gap
+
+
+def test_alarms_that_changed_settings_no_longer_have_are_removed_after_a_restart() -> None:
+    world = World(resources=(("primary-database", (QUERY,)),))
+    world.minute(bins())
+    saved, other = world.save(), World()
+    other.engine = other.start(saved)
+    removed = other.minute(bins()).removed
+    assert "primary-database-impact" in removed
+    assert "use1-az1-isolated-impact" not in removed
+    assert not other.minute(bins()).removed
+
+
 def test_an_hour_of_data_replayed_twice_gives_the_same_states_and_reasons() -> None:
     def replay() -> list[object]:
         world = World()
@@ -188,6 +245,18 @@ def test_only_the_first_evaluation_after_a_restart_looks_at_all_composite_alarms
     )
     world.engine = world.start(changed)
     assert [each.alarm.alarm_name for each in world.minute(bins()).changes] == ["az1-availability"]
+
+
+def test_the_first_change_after_a_restart_names_the_alarm_that_caused_it() -> None:
+    world = World()
+    world.minute(bins())
+    trouble = bins(OTHERS), bins([AZ1], faults=30)
+    for _ in range(2):
+        world.minute(*trouble)
+    world.engine = world.start(world.save())
+    changes = world.minute(*trouble).changes
+    [reason] = [new.state_reason for alarm, _, new in changes if alarm.alarm_name == "az1-availability"]
+    assert reason.startswith("use1-az1/Home/Index-availability transitioned to ALARM")
 
 
 class TestExplain:
