@@ -86,7 +86,7 @@ class ExplainedAlarm(msgspec.Struct, frozen=True):
     alarm: ShownAlarm
     evaluated_at: float | None
     condition: str
-    """What the alarm asks: a comparison of datapoints, or its rule."""
+    """The condition for ALARM: a comparison of datapoints, or the rule."""
     missing_data: str | None
     """Of a metric alarm: what periods without data mean."""
     decided_by: str
@@ -121,8 +121,13 @@ class AlarmReader:
         return WorkloadAlarms(self._declaration.workload, saved.evaluated_at, counts, tree.roots, shown)
 
     def list_history(self, name: str | None = None, limit: int = 100) -> Sequence[HistoryItem]:
-        """Return the latest changes of all alarms, or of one, newest first."""
-        return self._store.list_history(self._declaration.workload, name, limit)
+        """Return the latest changes of all alarms, or of one, newest first. Raise NotFound for an unknown alarm."""
+        found = self._store.list_history(self._declaration.workload, name, limit)
+        if name is not None and not found:
+            tree = self._get_tree(self._store.load(self._declaration.workload))
+            if name not in tree.metrics and name not in tree.composites:
+                raise NotFound(f"there is no alarm {name}: see `holdfast alarms state --all`")
+        return found
 
     def explain(self, name: str, telemetry: Database, bin_seconds: float) -> ExplainedAlarm:
         """Return the reason for the state of an alarm. Raise NotFound if there is no such alarm."""

@@ -109,6 +109,28 @@ def test_bins_that_do_not_fit_mean_no_alarms_and_a_warning(tmp_path: Path, caplo
     assert "no alarms are evaluated: alarms of workload shop: no bins" in caplog.text
 
 
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "update holdfast_alarm_state set value = 'BROKEN'",
+        "update holdfast_alarm_evaluation set operations = '[7]'",
+        "update holdfast_alarm_evaluation set operations = '['",
+    ],
+)
+def test_damaged_alarms_in_the_store_do_not_stop_the_detection(
+    damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with SqliteDatabase(tmp_path / "history.sqlite") as history:
+        world = World(tmp_path, clock=FakeClock(wall=START))
+        watch_alarms(world, history)
+        world.seconds(62)
+        world.database.write_statement(damage, (), is_idempotent=True)
+        watch_alarms(world, history)
+        assert "no alarms are evaluated: saved alarms of workload shop cannot be read" in caplog.text
+        world.seconds(60, failing="az2")
+        assert world.watch.current_verdicts()["shop"].zone == "az2"
+
+
 def test_states_that_could_not_be_saved_are_saved_later(tmp_path: Path, database: UnreliableDatabase) -> None:
     measured, store = Measured(), AlarmStore(database)
     watch = AlarmWatch(measured.declaration, measured.store, measured.table, store)
