@@ -156,7 +156,7 @@ class AlarmEngine:
             self._rebuild()
             window = self._metrics.read(end, self._table.width, zones_out)
         values = self._compute_values(window)
-        codes = self._table.evaluate(values, self._codes, watched=np.array(window.watched))
+        codes = self._table.evaluate(values, self._codes, watched=self._find_watched(window))
         changes: list[AlarmChange] = []
         for row in np.flatnonzero(codes != self._codes).tolist():
             alarm = self._alarms[row].alarm
@@ -172,6 +172,14 @@ class AlarmEngine:
         removed, self._removed = self._removed, []
         self._updated, self._evaluated_at = set(), end
         return Evaluation(end, changes, removed)
+
+    def _find_watched(self, window: MetricWindow) -> "NDArray[np.bool_]":
+        """Return for each alarm the periods that could have data. Consumers in a zone that is out make no calls."""
+        watched = np.tile(np.array(window.watched), (len(self._alarms), 1))
+        for position, zones in enumerate(window.zones_out):
+            for zone in zones:
+                watched[self._consumers.get(zone, []), position] = False
+        return watched
 
     def _update_operations(self, measured: Mapping[MeasuredOperation, float], end: float) -> bool:
         """Note when operations were measured. Return whether the tree changes."""
@@ -201,6 +209,11 @@ class AlarmEngine:
         self.tree = tree
         """All alarms."""
         self._alarms: list[WatchedMetric] = list(tree.metrics.values())
+        self._consumers: defaultdict[Zone, list[int]] = defaultdict(list)
+        """By zone, the rows of the alarms on shared resources."""
+        for row, each in enumerate(self._alarms):
+            for zone in {series.zone for series in each.inputs.values() if series.side is Side.CLIENT}:
+                self._consumers[zone].append(row)
         self._table = AlarmTable.of([each.alarm for each in self._alarms])
         self._grouped_rows = None
         for name in [name for name in self._states if name not in tree.metrics and name not in tree.composites]:

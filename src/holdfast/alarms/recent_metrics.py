@@ -65,6 +65,8 @@ class MetricWindow:
     """Operations with requests, each with the end of its newest period that has some."""
     watched: tuple[bool, ...]
     """For each period, whether anything is stored of it. Nothing is, if no process was running."""
+    zones_out: tuple[Set[Zone], ...]
+    """For each period, the zones that were out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,8 +153,9 @@ class RecentMetrics:
         parts.append(np.full((1, periods), np.nan))
         measured = self._find_measured(counts[0, :, -periods:], end)
         watched = tuple(column is not None for column in columns[-periods:])
+        out = tuple(self._zones_out.get(start, frozenset()) for start in shown)
         self._drop_before(starts[0])
-        return MetricWindow(tuple(shown), np.concatenate(parts), self._rows, measured, watched)
+        return MetricWindow(tuple(shown), np.concatenate(parts), self._rows, measured, watched, out)
 
     def _find_measured(self, requests: Floats, end: float) -> dict[MeasuredOperation, float]:
         """Return the operations with requests, not only in the newest period: the data of a slow source comes late."""

@@ -70,8 +70,8 @@ class AlarmTable:
 
         `values` has a row for each alarm and a column for each period, oldest first; NaN means no data. Periods before
         an alarm's evaluation range are not used. `samples` are the sample counts of `values`, if any alarm needs them.
-        `watched` says of each period whether data could have been received. An alarm keeps its state if the treatment
-        of periods in which it could not would decide.
+        `watched` says of each period, for all alarms or for each, whether data could have been received. An alarm keeps
+        its state if the treatment of periods in which it could not would decide.
         """
         if values.shape[0] != len(self.thresholds) or values.shape[1] < self.width:
             raise InvalidValue(
@@ -100,7 +100,8 @@ class AlarmTable:
             number_of_samples = np.where(used, samples, 0.0).sum(axis=1)
             found = np.where((number_used > 0) & (number_of_samples < self.minimum_samples), states, found)
         if watched is not None:
-            unwatched = np.minimum(filled, np.cumsum(~watched[::-1])[self.numbers - 1])
+            is_newest = ages <= self.numbers[:, None]
+            unwatched = np.minimum(filled, (~watched & is_newest).sum(axis=1))
             otherwise = total + np.where(self.breaching, -unwatched, unwatched) >= self.required
             found = np.where(fills & (otherwise != is_alarm), states, found)
         return found.astype(np.int8)

@@ -121,6 +121,20 @@ def test_a_shared_resource_that_its_consumers_cannot_reach_is_blamed() -> None:
     assert not [name for name in world.engine.tree.about_operations if "orders-db" in name]
 
 
+def test_consumers_in_a_zone_that_is_out_do_not_blame_a_shared_resource() -> None:
+    world = World(resources=(("primary-database", (QUERY,)),))
+    for _ in range(5):
+        world.minute(bins(), bins(operation=QUERY, side=Side.CLIENT))
+    for _ in range(8):
+        calls = bins([AZ2], QUERY, side=Side.CLIENT), bins([AZ3], QUERY, faults=50, side=Side.CLIENT)
+        world.minute(bins(OTHERS), *calls, zones_out=frozenset({AZ1}))
+    assert "primary-database-use1-az3" in world.find()
+    assert not {"primary-database-use1-az1", "primary-database-impact"} & world.find()
+    for _ in range(3):
+        world.minute(bins(), bins([AZ2], QUERY, side=Side.CLIENT), bins([AZ3], QUERY, faults=50, side=Side.CLIENT))
+    assert "primary-database-impact" in world.find()
+
+
 def test_an_operation_has_alarms_from_its_first_minute_until_a_day_after_its_last() -> None:
     world = World()
     world.minute(bins())
