@@ -133,7 +133,7 @@ class AlarmGraph:
             value = StateValue.ALARM if evaluate_rule(alarm.rule, current) else StateValue.OK
             if value is old.state_value:
                 continue
-            if name in created or name in updated:
+            if name in created or not causes[name]:
                 verb = "created and its" if name in created else "updated and its new"
                 reason = f"{name} was {verb} alarm rule evaluates to {value}"
                 triggers = alarm.children

@@ -5,8 +5,8 @@ one by one, and only composite alarms that depend on one of them.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -18,7 +18,15 @@ from holdfast._types import Operation, Side, Zone
 from holdfast.alarms.alarm import Alarm, AlarmState
 from holdfast.alarms.alarm_rule import RuleResult, explain_rule
 from holdfast.alarms.declaration import AlarmDeclaration, MeasuredOperation, SeriesReference
-from holdfast.alarms.metric_evaluation import Datapoint, Decision, decide_state, evaluate_alarm, get_evaluation_range
+from holdfast.alarms.metric_alarm import MetricAlarm, TreatMissingData
+from holdfast.alarms.metric_evaluation import (
+    Datapoint,
+    Decision,
+    EvaluationRule,
+    decide_state,
+    evaluate_alarm,
+    get_evaluation_range,
+)
 from holdfast.alarms.metric_math import Id, InsightRuleMetric
 from holdfast.alarms.metric_queries import QueryPlan
 from holdfast.alarms.recent_metrics import MetricWindow, RecentMetrics
@@ -116,6 +124,8 @@ class AlarmEngine:
         """The state of each metric alarm, as an index of `STATES`."""
         self._removed: list[str] = []
         self._use(self._builder.build(self._seen))
+        # The settings may have changed since they were saved.
+        self._removed += [name for name in saved.states if name not in self._states]
         self._updated: set[str] = set(self.tree.composites) & self._states.keys()
 
     @property
@@ -134,13 +144,19 @@ class AlarmEngine:
         return [SeenOperation(each.service, each.name, side, at) for (each, side), at in self._seen.items()]
 
     def evaluate(self, end: float, zones_out: Set[Zone] = frozenset()) -> Evaluation:
-        """Evaluate all alarms with the data of the periods up to `end`, which is the end of one."""
+        """Evaluate all alarms with the data of the periods up to `end`, which is the end of one.
+
+        Nothing changes if nothing is stored of the last period: no process was running to receive data.
+        """
         window = self._metrics.read(end, self._table.width, zones_out)
+        if not window.watched[-1]:
+            self._evaluated_at = end
+            return Evaluation(end, [], [])
         if self._update_operations(window.measured, end):
             self._rebuild()
             window = self._metrics.read(end, self._table.width, zones_out)
         values = self._compute_values(window)
-        codes = self._table.evaluate(values, self._codes)
+        codes = self._table.evaluate(values, self._codes, watched=self._find_watched(window))
         changes: list[AlarmChange] = []
         for row in np.flatnonzero(codes != self._codes).tolist():
             alarm = self._alarms[row].alarm
@@ -157,12 +173,20 @@ class AlarmEngine:
         self._updated, self._evaluated_at = set(), end
         return Evaluation(end, changes, removed)
 
-    def _update_operations(self, measured: Iterable[MeasuredOperation], end: float) -> bool:
+    def _find_watched(self, window: MetricWindow) -> "NDArray[np.bool_]":
+        """Return for each alarm the periods that could have data. Consumers in a zone that is out make no calls."""
+        watched = np.tile(np.array(window.watched), (len(self._alarms), 1))
+        for position, zones in enumerate(window.zones_out):
+            for zone in zones:
+                watched[self._consumers.get(zone, []), position] = False
+        return watched
+
+    def _update_operations(self, measured: Mapping[MeasuredOperation, float], end: float) -> bool:
         """Note when operations were measured. Return whether the tree changes."""
         before = list(self._seen)
         for each in sorted(measured, key=str):
             if each.side is not Side.CLIENT:
-                self._seen[each] = end
+                self._seen[each] = max(measured[each], self._seen.get(each, 0.0))
         self._seen = {each: at for each, at in self._seen.items() if end - at <= LONG_TERM}
         return list(self._seen) != before
 
@@ -185,6 +209,11 @@ class AlarmEngine:
         self.tree = tree
         """All alarms."""
         self._alarms: list[WatchedMetric] = list(tree.metrics.values())
+        self._consumers: defaultdict[Zone, list[int]] = defaultdict(list)
+        """By zone, the rows of the alarms on shared resources."""
+        for row, each in enumerate(self._alarms):
+            for zone in {series.zone for series in each.inputs.values() if series.side is Side.CLIENT}:
+                self._consumers[zone].append(row)
         self._table = AlarmTable.of([each.alarm for each in self._alarms])
         self._grouped_rows = None
         for name in [name for name in self._states if name not in tree.metrics and name not in tree.composites]:
@@ -224,7 +253,20 @@ def explain_alarm(tree: AlarmTree, saved: SavedAlarms, name: str, metrics: Recen
         if each is not None
     }
     decision = decide_state(alarm, datapoints, state.state_value)
+    if _is_kept(alarm, decision, window.watched):
+        decision = replace(decision, state=state.state_value, rule=EvaluationRule.NOT_WATCHED)
     return Explanation(alarm, state, decision, tuple(datapoints), inputs)
+
+
+def _is_kept(alarm: MetricAlarm, decision: Decision, watched: Sequence[bool]) -> bool:
+    """Return whether the treatment of periods in which nothing could be received would decide."""
+    unwatched = min(decision.filled, sum(not each for each in watched[-alarm.evaluation_periods :]))
+    breaching = sum(each.value is not None and alarm.breaches(each.value) for each in decision.evaluated)
+    if alarm.missing_data_treatment is TreatMissingData.BREACHING:
+        total, otherwise = breaching + decision.filled, breaching + decision.filled - unwatched
+    else:
+        total, otherwise = breaching, breaching + unwatched
+    return (total >= alarm.required_breaches) != (otherwise >= alarm.required_breaches)
 
 
 def _group(alarms: Sequence[WatchedMetric], window: MetricWindow) -> list[_Group]:

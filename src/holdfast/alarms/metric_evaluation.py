@@ -43,6 +43,7 @@ class EvaluationRule(Enum):
     OLD_BREACH = "few datapoints, all breaching, the oldest long ago"
     FEW_BREACHES = "few datapoints, all breaching"
     LOW_SAMPLES = "too few samples for the percentile"
+    NOT_WATCHED = "Holdfast was not running in some periods, so the state is kept"
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,8 +61,12 @@ class MetricWindow:
     """A row for each series, a column for each period. The last row has no values."""
     rows: Mapping[SeriesReference, int]
     """The row of each series. The same object as before, unless series were added or removed."""
-    measured: Set[MeasuredOperation]
-    """Operations with measurements in the newest period."""
+    measured: Mapping[MeasuredOperation, float]
+    """Operations with requests, each with the end of its newest period that has some."""
+    watched: tuple[bool, ...]
+    """For each period, whether anything is stored of it. Nothing is, if no process was running."""
+    zones_out: tuple[Set[Zone], ...]
+    """For each period, the zones that were out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +107,8 @@ class RecentMetrics:
         """Sorted numbers of series by instance, and the code of each: see `_find_codes`."""
         self._instance_codes: dict[tuple[Zone, str], int] = {}
         self._rows: dict[SeriesReference, int] = {}
+        self._zones_out: dict[float, Set[Zone]] = {}
+        """The zones that were out when a period was the newest one, by its start."""
         self._critical_values = find_critical_values(len(self._zones))
 
     def restrict(self, kept: Iterable[MeasuredOperation]) -> None:
@@ -122,10 +128,12 @@ class RecentMetrics:
     def read(self, end: float, periods: int, zones_out: Set[Zone] = frozenset()) -> MetricWindow:
         """Return the series of the last periods before `end`, which is the end of one.
 
-        Zones in `zones_out` have no relative throughput: they get no traffic on purpose.
+        Zones in `zones_out` have no relative throughput: they get no traffic on purpose. When they are in again, they
+        still have none in the periods in which they were out.
         """
         seconds, width = self._options.period, periods + self._options.chi_squared_periods - 1
         starts = [end - seconds * age for age in range(width, 0, -1)]
+        self._zones_out[starts[-1]] = zones_out
         known = len(self._series)
         columns = [self._get_column(start) for start in starts]
         if len(self._series) != known or not self._rows:
@@ -143,14 +151,22 @@ class RecentMetrics:
         parts.append(self._compare_throughput(counts[0, :, -periods:], shown, zones_out))
         parts.append(np.stack([self._count_contributors(start) for start in shown], axis=-1).reshape(-1, periods))
         parts.append(np.full((1, periods), np.nan))
-        newest = {number for number, value in enumerate(counts[0, :, -1].tolist()) if value > 0}
-        measured = {
-            MeasuredOperation(operation, side)
-            for (operation, _, side), number in self._series.items()
-            if operation is not None and number in newest
-        }
+        measured = self._find_measured(counts[0, :, -periods:], end)
+        watched = tuple(column is not None for column in columns[-periods:])
+        out = tuple(self._zones_out.get(start, frozenset()) for start in shown)
         self._drop_before(starts[0])
-        return MetricWindow(tuple(shown), np.concatenate(parts), self._rows, measured)
+        return MetricWindow(tuple(shown), np.concatenate(parts), self._rows, measured, watched, out)
+
+    def _find_measured(self, requests: Floats, end: float) -> dict[MeasuredOperation, float]:
+        """Return the operations with requests, not only in the newest period: the data of a slow source comes late."""
+        has_requests = requests[:, ::-1] > 0
+        ages = np.where(has_requests.any(axis=1), np.argmax(has_requests, axis=1), -1).tolist()
+        found: dict[MeasuredOperation, float] = {}
+        for (operation, _, side), age in zip(self._series, ages, strict=True):
+            if operation is not None and age >= 0:
+                each, at = MeasuredOperation(operation, side), end - self._options.period * age
+                found[each] = max(at, found.get(each, at))
+        return found
 
     def _list_tested(self) -> list[Operation]:
         """Return the operations that an outlier test looks at."""
@@ -214,9 +230,10 @@ class RecentMetrics:
         expected = usual[:, None] * totals
         with np.errstate(all="ignore"):
             relative = np.where(expected >= MIN_EXPECTED_REQUESTS, 100 * padded / expected, np.nan)
-        for zone in zones_out:
-            if zone in self._zone_numbers:
-                relative[self._zone_numbers[zone]] = np.nan
+        for position, start in enumerate(starts):
+            for zone in zones_out | self._zones_out.get(start, frozenset()):
+                if zone in self._zone_numbers:
+                    relative[self._zone_numbers[zone], position] = np.nan
         return relative
 
     def _get_usual_share(self, end: float) -> Floats:
@@ -289,6 +306,7 @@ class RecentMetrics:
         """Drop all that was computed of bins that no later call needs."""
         self._columns = {each: column for each, column in self._columns.items() if each >= start}
         self._contributors = {each: kept for each, kept in self._contributors.items() if each >= start}
+        self._zones_out = {each: zones for each, zones in self._zones_out.items() if each >= start}
         oldest = start - MINUTE * (USUAL_MINUTES + 1)
         self._usual = {minute: kept for minute, kept in self._usual.items() if minute >= oldest}
 

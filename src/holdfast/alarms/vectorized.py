@@ -64,11 +64,14 @@ class AlarmTable:
         values: "NDArray[np.float64]",
         states: "NDArray[np.int8]",
         samples: "NDArray[np.float64] | None" = None,
+        watched: "NDArray[np.bool_] | None" = None,
     ) -> "NDArray[np.int8]":
         """Return the new state of each alarm, as an index of `STATES`.
 
         `values` has a row for each alarm and a column for each period, oldest first; NaN means no data. Periods before
         an alarm's evaluation range are not used. `samples` are the sample counts of `values`, if any alarm needs them.
+        `watched` says of each period, for all alarms or for each, whether data could have been received. An alarm keeps
+        its state if the treatment of periods in which it could not would decide.
         """
         if values.shape[0] != len(self.thresholds) or values.shape[1] < self.width:
             raise InvalidValue(
@@ -96,6 +99,11 @@ class AlarmTable:
         if samples is not None:
             number_of_samples = np.where(used, samples, 0.0).sum(axis=1)
             found = np.where((number_used > 0) & (number_of_samples < self.minimum_samples), states, found)
+        if watched is not None:
+            is_newest = ages <= self.numbers[:, None]
+            unwatched = np.minimum(filled, (~watched & is_newest).sum(axis=1))
+            otherwise = total + np.where(self.breaching, -unwatched, unwatched) >= self.required
+            found = np.where(fills & (otherwise != is_alarm), states, found)
         return found.astype(np.int8)
 
     def _compare(self, values: "NDArray[np.float64]") -> "NDArray[np.bool_]":

@@ -202,7 +202,7 @@ def _describe(found: ExplainedAlarm) -> Iterator[str]:
     yield f"{alarm.name} ({found.workload}): {_WORDS[alarm.state]}{since}"
     yield f"  {alarm.description}"
     yield f"  reason of the last change: {alarm.reason}"
-    yield f"  {'rule' if found.parts else 'asks'}: {found.condition}"
+    yield f"  {'rule' if found.parts else 'condition'}: {found.condition}"
     yield f"  decided by: {found.decided_by}"
     if found.missing_data is not None:
         yield f"  missing data: {found.missing_data}"
@@ -216,11 +216,13 @@ def _describe(found: ExplainedAlarm) -> Iterator[str]:
         yield f"  {series}: {', '.join('no data' if value is None else f'{value:,.6g}' for value in values)}"
     if found.parts is not None:
         yield "  the parts that decided:"
-        yield from _describe_part(found.parts, "  ")
+        yield from _describe_parts([found.parts], "  ")
 
 
-def _describe_part(part: RulePart, indent: str) -> Iterator[str]:
-    states = ", ".join(f"{name} is {_WORDS[state]}" for name, state in part.states.items())
-    yield f"{indent}└─ {'true' if part.value else 'false'}: {part.rule}{f'  ({states})' if states else ''}"
-    for each in part.deciding:
-        yield from _describe_part(each, f"{indent}   ")
+def _describe_parts(parts: Sequence[RulePart], indent: str) -> Iterator[str]:
+    for position, part in enumerate(parts, 1):
+        is_last = position == len(parts)
+        states = ", ".join(f"{name} is {_WORDS[state]}" for name, state in part.states.items())
+        value = "true" if part.value else "false"
+        yield f"{indent}{'└─' if is_last else '├─'} {value}: {part.rule}{f'  ({states})' if states else ''}"
+        yield from _describe_parts(part.deciding, f"{indent}{'   ' if is_last else '│  '}")

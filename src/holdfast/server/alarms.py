@@ -33,7 +33,7 @@ class AlarmReports:
         return [self._get_reader(name).list_alarms(include_all=include_all) for name in names]
 
     def list_history(self, workload: str | None, name: str | None, limit: int) -> "Sequence[HistoryItem]":
-        """Return the latest changes of a workload's alarms, newest first. Raise NotFound for an unknown workload."""
+        """Return the latest changes of alarms, newest first. Raise NotFound for an unknown workload or alarm."""
         return self._get_reader(workload).list_history(name, limit)
 
     def explain(self, workload: str | None, name: str) -> ExplainedAlarm:

@@ -54,8 +54,13 @@ class AlarmReader:
         return WorkloadAlarms(self._declaration.workload, saved.evaluated_at, counts, tree.roots, shown)
 
     def list_history(self, name: str | None = None, limit: int = 100) -> Sequence[HistoryItem]:
-        """Return the latest changes of all alarms, or of one, newest first."""
-        return self._store.list_history(self._declaration.workload, name, limit)
+        """Return the latest changes of all alarms, or of one, newest first. Raise NotFound for an unknown alarm."""
+        found = self._store.list_history(self._declaration.workload, name, limit)
+        if name is not None and not found:
+            tree = self._get_tree(self._store.load(self._declaration.workload))
+            if name not in tree.metrics and name not in tree.composites:
+                raise NotFound(f"there is no alarm {name}: see `holdfast alarms state --all`")
+        return found
 
     def explain(self, name: str, telemetry: Database, bin_seconds: float) -> ExplainedAlarm:
         """Return the reason for the state of an alarm. Raise NotFound if there is no such alarm."""

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from holdfast._errors import InvalidValue
 from holdfast.alarms.alarm import AlarmState, HistoryItem, HistoryItemType, StateValue, build_state_update
 from holdfast.alarms.engine import AlarmChange, SavedAlarms, SeenOperation
 from holdfast.engines import Database, Row, Transaction
@@ -53,17 +54,23 @@ class AlarmStore:
         database.migrate(SUBSYSTEM, MIGRATIONS)
 
     def load(self, workload: str) -> SavedAlarms:
-        """Return what was saved of a workload's alarms; nothing if none were."""
+        """Return the saved alarms of a workload. Raise InvalidValue if they cannot be read."""
 
         def read(transaction: Transaction) -> tuple[list[Row], list[Row]]:
             return transaction.execute(_LOAD_STATES, (workload,)), transaction.execute(_LOAD_EVALUATION, (workload,))
 
         rows, evaluations = self._database.read(read)
-        states = {name: AlarmState(StateValue(value), *others) for name, value, *others in rows}
-        if not evaluations:
-            return SavedAlarms(states)
-        evaluated_at, operations = evaluations[0]
-        return SavedAlarms(states, msgspec.json.decode(operations, type=list[SeenOperation]), evaluated_at)
+        try:
+            states = {name: AlarmState(StateValue(value), *others) for name, value, *others in rows}
+            if not evaluations:
+                return SavedAlarms(states)
+            evaluated_at, operations = evaluations[0]
+            return SavedAlarms(states, msgspec.json.decode(operations, type=list[SeenOperation]), evaluated_at)
+        except (ValueError, msgspec.MsgspecError) as error:
+            raise InvalidValue(
+                f"saved alarms of workload {workload} cannot be read: {error}: delete its rows in the tables "
+                "holdfast_alarm_state and holdfast_alarm_evaluation"
+            ) from error
 
     def save(
         self,

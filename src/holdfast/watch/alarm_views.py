@@ -67,7 +67,7 @@ class ExplainedAlarm(Struct, frozen=True):
     alarm: ShownAlarm
     evaluated_at: float | None
     condition: str
-    """What the alarm asks: a comparison of datapoints, or its rule."""
+    """The condition for ALARM: a comparison of datapoints, or the rule."""
     missing_data: str | None
     """Of a metric alarm: what periods without data mean."""
     decided_by: str

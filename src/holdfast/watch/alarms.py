@@ -20,6 +20,8 @@ logger = logging.getLogger("holdfast.alarms")
 
 MAX_PERIODS = 15
 """Periods that are evaluated one after the other if several are complete, after a pause or a restart."""
+MAX_UNSAVED = 10_000
+"""Changes that are kept while the store is unavailable. With more, only the newest of each alarm is kept."""
 
 
 class AlarmWatch:
@@ -53,6 +55,8 @@ class AlarmWatch:
         for age in range(number - 1, -1, -1):
             evaluation = self._engine.evaluate(newest - age * self._period, zones_out)
             self._unsaved += evaluation.changes
+            if len(self._unsaved) > MAX_UNSAVED:
+                self._unsaved = list({each.alarm.alarm_name: each for each in self._unsaved}.values())
             self._removed += evaluation.removed
             self._is_saved = False
             if changes := self._report(evaluation.changes):

@@ -251,8 +251,10 @@ class WorkloadWatcher:
                 return []
             self._history.add(complete, late, late_minutes, now)
         # Without the lock: only this thread changes the stored measurements.
-        end = (complete[-1][0] + 1) * self.bin_seconds
-        failures = [error for alarms in self._alarms if (error := self._evaluate_alarms(alarms, end)) is not None]
+        failures: list[Exception] = []
+        if complete:  # not if it stops between the ends of two bins
+            end = (complete[-1][0] + 1) * self.bin_seconds
+            failures += [error for alarms in self._alarms if (error := self._evaluate_alarms(alarms, end)) is not None]
         try:
             self._history.save(now)
         except HoldfastError as error:

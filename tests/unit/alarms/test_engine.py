@@ -8,6 +8,7 @@ from holdfast.alarms.declaration import AlarmOptions
 from holdfast.alarms.engine import SavedAlarms
 from holdfast.alarms.metric_evaluation import EvaluationRule
 from holdfast.telemetry.bins import LONG_TERM
+from holdfast.telemetry.collector import Amendment
 from tests.unit.alarms.world import HOME, LIST, START, ZONES, World, bins
 
 AZ1, AZ2, AZ3 = ZONES
@@ -81,6 +82,20 @@ def test_a_zone_that_loses_its_traffic_is_isolated_unless_it_is_out() -> None:
     assert world.find() == {"use1-az1-silent"}
 
 
+def test_a_zone_that_is_brought_in_again_is_not_blamed_for_the_time_without_traffic() -> None:
+    world = World()
+    for _ in range(20):
+        world.minute(bins())
+    for _ in range(10):
+        world.minute(bins(OTHERS), zones_out=frozenset({AZ1}))
+    for _ in range(10):
+        world.minute(bins())
+        assert not world.find()
+    for _ in range(3):
+        world.minute(bins(OTHERS))
+    assert "use1-az1-isolated-impact" in world.find()
+
+
 def test_a_silent_zone_blocks_the_isolation_of_another_for_an_hour_at_most() -> None:
     world = World()
     for _ in range(20):
@@ -104,6 +119,20 @@ def test_a_shared_resource_that_its_consumers_cannot_reach_is_blamed() -> None:
         world.minute(bins(), bins([AZ1], QUERY, side=Side.CLIENT), bins([AZ2], QUERY, faults=50, side=Side.CLIENT))
     assert "primary-database-impact" in world.find()
     assert not [name for name in world.engine.tree.about_operations if "orders-db" in name]
+
+
+def test_consumers_in_a_zone_that_is_out_do_not_blame_a_shared_resource() -> None:
+    world = World(resources=(("primary-database", (QUERY,)),))
+    for _ in range(5):
+        world.minute(bins(), bins(operation=QUERY, side=Side.CLIENT))
+    for _ in range(8):
+        calls = bins([AZ2], QUERY, side=Side.CLIENT), bins([AZ3], QUERY, faults=50, side=Side.CLIENT)
+        world.minute(bins(OTHERS), *calls, zones_out=frozenset({AZ1}))
+    assert "primary-database-use1-az3" in world.find()
+    assert not {"primary-database-use1-az1", "primary-database-impact"} & world.find()
+    for _ in range(3):
+        world.minute(bins(), bins([AZ2], QUERY, side=Side.CLIENT), bins([AZ3], QUERY, faults=50, side=Side.CLIENT))
+    assert "primary-database-impact" in world.find()
 
 
 def test_an_operation_has_alarms_from_its_first_minute_until_a_day_after_its_last() -> None:
@@ -134,6 +163,79 @@ def test_states_survive_a_restart() -> None:
     assert world.engine.tree.composites == world.start(world.save()).tree.composites
 
 
+def test_operations_whose_measurements_always_come_late_have_alarms() -> None:
+    world = World()
+    for _ in range(3):
+        late = world.at
+        world.minute({})
+        added = bins(OTHERS) | bins([AZ1], faults=30)
+        world.store.amend({int(late // 10): Amendment(added=added)}, {})
+    world.minute({})
+    assert "use1-az1-isolated-impact" in world.find()
+
+
+@pytest.mark.parametrize("minutes", [0, 1, 3, 20])
+def test_time_in_which_holdfast_did_not_run_changes_no_state_and_is_no_outage(minutes: int) -> None:
+    world = World(resources=(("primary-database", (QUERY,)),))
+    healthy = bins(), bins(operation=QUERY, side=Side.CLIENT)
+    for _ in range(minutes and 10):
+        world.minute(*healthy)
+    before = dict(world.engine.states)
+    for _ in range(minutes):
+        world.at += 60
+        assert world.engine.evaluate(world.at).changes == []
+    assert world.engine.states == before
+    for _ in range(3):
+        world.minute(*healthy)
+        assert not world.find()
+    for _ in range(5):
+        world.minute(bins())
+    assert "primary-database-impact" in world.find()
+
+
+def test_an_alarm_lasts_while_holdfast_does_not_run_and_ends_with_the_trouble() -> None:
+    world = World()
+    trouble = bins(OTHERS), bins([AZ1], faults=30)
+    for _ in range(10):
+        world.minute(*trouble)
+    before = world.find()
+    assert "use1-az1-isolated-impact" in before
+    world.at += 20 * 60
+    world.engine = world.start(world.save())
+    for _ in range(5):
+        world.minute(*trouble)
+        assert world.find() == before
+    changes = [each for _ in range(3) for each in world.minute(bins()).changes]
+    assert not world.find()
+    [reason] = [new.state_reason for alarm, _, new in changes if alarm.alarm_name == "use1-az1-isolated-impact"]
+    assert "transitioned to OK" in reason
+
+
+@pytest.mark.parametrize("faults", [0, 30])
+def test_an_explanation_agrees_with_the_state_after_every_gap(faults: int) -> None:
+    world = World()
+    names = ["use1-az1-silent", "not-single-instance-use1-az1-errors", "use1-az1/Home/Index-availability-server-3-of-5"]
+    for gap in range(1, 9):
+        for minute in range(gap):
+            world.minute(bins(OTHERS), bins([AZ1] if minute % 3 else [], faults=faults))
+            for name in names:
+                found = world.explain(name)
+                assert found.decision is not None
+                assert found.decision.state is found.state.state_value, (name, gap, minute)
+        world.at += 60 * gap
+
+
+def test_alarms_that_changed_settings_no_longer_have_are_removed_after_a_restart() -> None:
+    world = World(resources=(("primary-database", (QUERY,)),))
+    world.minute(bins())
+    saved, other = world.save(), World()
+    other.engine = other.start(saved)
+    removed = other.minute(bins()).removed
+    assert "primary-database-impact" in removed
+    assert "use1-az1-isolated-impact" not in removed
+    assert not other.minute(bins()).removed
+
+
 def test_an_hour_of_data_replayed_twice_gives_the_same_states_and_reasons() -> None:
     def replay() -> list[object]:
         world = World()
@@ -157,6 +259,18 @@ def test_only_the_first_evaluation_after_a_restart_looks_at_all_composite_alarms
     )
     world.engine = world.start(changed)
     assert [each.alarm.alarm_name for each in world.minute(bins()).changes] == ["az1-availability"]
+
+
+def test_the_first_change_after_a_restart_names_the_alarm_that_caused_it() -> None:
+    world = World()
+    world.minute(bins())
+    trouble = bins(OTHERS), bins([AZ1], faults=30)
+    for _ in range(2):
+        world.minute(*trouble)
+    world.engine = world.start(world.save())
+    changes = world.minute(*trouble).changes
+    [reason] = [new.state_reason for alarm, _, new in changes if alarm.alarm_name == "az1-availability"]
+    assert reason.startswith("use1-az1/Home/Index-availability transitioned to ALARM")
 
 
 class TestExplain:
@@ -190,6 +304,19 @@ class TestExplain:
         found = world.explain("use1-az1/Home/Index-availability-server-3-of-5")
         assert (found.decision, found.state.state_value) == (None, StateValue.INSUFFICIENT_DATA)
         assert world.explain("az1-availability").state.state_value is StateValue.INSUFFICIENT_DATA
+
+    def test_missing_data_from_before_the_start_decides_nothing(self) -> None:
+        world = World()
+        world.minute(bins(OTHERS))
+        found = world.explain("use1-az1-silent")
+        assert found.state.state_value is StateValue.INSUFFICIENT_DATA
+        assert found.decision is not None
+        assert (found.decision.state, found.decision.rule) == (found.state.state_value, EvaluationRule.NOT_WATCHED)
+        for _ in range(2):
+            world.minute(bins(OTHERS))
+        found = world.explain("use1-az1-silent")
+        assert found.decision is not None
+        assert (found.decision.state, found.decision.rule) == (StateValue.ALARM, EvaluationRule.NO_DATA)
 
     def test_an_unknown_alarm_is_not_found(self) -> None:
         with pytest.raises(NotFound, match="there is no alarm nothing"):

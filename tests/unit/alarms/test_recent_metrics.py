@@ -61,7 +61,21 @@ def test_measurements_before_the_first_bin_and_of_other_zones_are_missing() -> N
     assert reader.get(SeriesReference("instances", AZ1)) == [None, None, None]
     reader.minute(bins([Zone("elsewhere")]) | bins([AZ1]))
     assert reader.get(SeriesReference("Requests", Zone("elsewhere"), HOME)) == [None, None, None]
-    assert reader.read().measured == {MeasuredOperation(HOME)}
+    assert list(reader.read().measured) == [MeasuredOperation(HOME)]
+
+
+def test_operations_are_found_in_all_periods_with_the_end_of_their_newest_one() -> None:
+    reader = Reader()
+    assert reader.read().measured == {}
+    assert reader.read().watched == (False, False, False)
+    reader.minute(bins([AZ1, AZ3], LIST))
+    reader.minute({**bins([AZ1], HOME), **bins([AZ2], LIST)})
+    reader.minute({})
+    assert reader.read().measured == {MeasuredOperation(HOME): reader.at - 60, MeasuredOperation(LIST): reader.at - 60}
+    assert reader.read(4).watched == (False, True, True, True)
+    reader.minute({})
+    reader.minute({})
+    assert reader.read().measured == {}
 
 
 def test_late_measurements_change_the_values() -> None:

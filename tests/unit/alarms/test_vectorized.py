@@ -66,6 +66,31 @@ def test_the_table_agrees_with_the_evaluation_of_each_alarm(
         assert STATES[code] is decide_state(alarm, datapoints, state, extra).state
 
 
+@given(ROWS, st.lists(st.booleans(), min_size=12, max_size=12))
+@settings(max_examples=200)
+def test_an_alarm_keeps_its_state_if_only_periods_decide_in_which_nothing_could_be_received(
+    rows: list[tuple[MetricAlarm, list[float | None], StateValue, int]], watched: list[bool]
+) -> None:
+    fills = TreatMissingData.BREACHING, TreatMissingData.NOT_BREACHING
+    table = AlarmTable.of([alarm for alarm, *_ in rows])
+    points = [[value if seen else None for value, seen in zip(row[1], watched, strict=True)] for row in rows]
+    values = np.array([[np.nan if each is None else each for each in row] for row in points])
+    before = np.array([STATES.index(row[2]) for row in rows], np.int8)
+    found = table.evaluate(values, before, watched=np.array(watched))
+    for (alarm, _, state, _), row, code in zip(rows, points, found, strict=True):
+        decision = decide_state(alarm, [Datapoint(60.0 * index, value, 1e9) for index, value in enumerate(row)], state)
+        expected = decision.state
+        if alarm.missing_data_treatment in fills:
+            unknown = min(decision.filled, watched[-alarm.evaluation_periods :].count(False))
+            known = decision.filled - unknown if alarm.missing_data_treatment is TreatMissingData.BREACHING else 0
+            breaching = known + sum(
+                each.value is not None and alarm.breaches(each.value) for each in decision.evaluated
+            )
+            outcomes = {breaching + more >= alarm.required_breaches for more in (0, unknown)}
+            expected = state if len(outcomes) == 2 else decision.state
+        assert STATES[code] is expected
+
+
 def test_a_table_needs_a_row_for_each_alarm_and_the_longest_range() -> None:
     def build(number: int) -> MetricAlarm:
         return MetricAlarm(

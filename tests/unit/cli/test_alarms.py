@@ -103,7 +103,7 @@ class TestStored:
         assert ran.code == 0
         lines = ran.out.splitlines()
         assert lines[0].endswith("(shop): ALARM since 2023-11-14 22:23:00Z")
-        assert "  asks: 100 * (requests - faults) / requests < 99, in 3 of 3 datapoints of 60 s" in lines
+        assert "  condition: 100 * (requests - faults) / requests < 99, in 3 of 3 datapoints of 60 s" in lines
         assert "  decided by: enough datapoints" in lines
         assert lines[-4:] == [
             "   * 2023-11-14 22:23:00Z  50, breaching",
@@ -129,6 +129,7 @@ class TestStored:
     def test_an_unknown_alarm_or_workload_is_named(self, run: Run) -> None:
         ran = run("alarms", "explain", "nothing")
         assert (ran.code, ran.err) == (1, "holdfast: there is no alarm nothing: see `holdfast alarms state --all`\n")
+        assert run("alarms", "history", "nothing").err == ran.err
         ran = run("alarms", "state", "--workload", "other")
         assert "there is no workload other in the settings: expected one of shop" in ran.err
 
@@ -142,7 +143,8 @@ def test_alarms_that_were_never_evaluated_are_shown_without_a_state(settings: Pa
         WatchStore(watch)
         TelemetryHistory(telemetry, SeriesTable(), 10.0, [], START)
     assert run("alarms", "tree").out.splitlines()[0] == "shop: never evaluated"
-    assert run("alarms", "history").out == "no alarm has changed its state yet\n"
+    for names in ([], ["az1-availability"], ["use1-az1-silent"]):
+        assert run("alarms", "history", *names).out == "no alarm has changed its state yet\n"
     assert "decided by: it was never evaluated" in run("alarms", "explain", "use1-az1-silent").out
 
 

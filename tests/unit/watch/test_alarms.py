@@ -7,18 +7,21 @@ from typing import Any
 
 import pytest
 
-from holdfast import EngineUnavailable
+from holdfast import EngineUnavailable, Side
 from holdfast.alarms import StateValue
 from holdfast.alarms.declaration import AlarmDeclaration, AlarmOptions
 from holdfast.engines import Transaction
 from holdfast.engines.sqlite import SqliteDatabase
+from holdfast.telemetry import Bin, BinDelta, BinKey
+from holdfast.telemetry.history import load_store
+from holdfast.telemetry.store import Tier
 from holdfast.testing import FakeClock
 from holdfast.watch import AlarmChanges, WatchedWorkload, WatchStore, WorkloadWatcher
 from holdfast.watch.alarm_store import AlarmStore
 from holdfast.watch.alarms import MAX_PERIODS, AlarmWatch
+from tests.unit.alarms.world import HOME, bins
 from tests.unit.alarms.world import ZONES as AZ_IDS
 from tests.unit.alarms.world import World as Measured
-from tests.unit.alarms.world import bins
 from tests.unit.watch.world import ZONES, Events, World
 
 START = 1_700_000_400.0
@@ -86,11 +89,46 @@ def test_a_failing_zone_reaches_its_last_alarm_which_is_an_event_and_a_warning(
         assert AlarmStore(world.database).load("shop").evaluated_at == START + 240
 
 
+def test_a_watcher_that_stops_between_the_ends_of_two_bins_saves_late_measurements(tmp_path: Path) -> None:
+    with SqliteDatabase(tmp_path / "history.sqlite") as history:
+        world = World(tmp_path, clock=FakeClock(wall=START))
+        watch_alarms(world, history)
+        world.seconds(12)
+        late = BinDelta(BinKey("shop", HOME, ZONES[0], "late", Side.SERVER), START, 10.0, Bin(count_2xx=7))
+        assert world.watch.ingest([late]).late == 7
+        world.watch.close()
+        stored, _ = load_store(history, "shop", 10.0, [Tier.INSTANCES], (START, START + 10))
+        [block] = stored.read_instances("shop", START, 10.0)
+        assert 7 in block.counts[:, 0].tolist()
+
+
 def test_bins_that_do_not_fit_mean_no_alarms_and_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with SqliteDatabase(tmp_path / "history.sqlite") as history:
         world = World(tmp_path, clock=FakeClock(wall=START))
         watch_alarms(world, history, bin_seconds=90.0)
     assert "no alarms are evaluated: alarms of workload shop: no bins" in caplog.text
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "update holdfast_alarm_state set value = 'BROKEN'",
+        "update holdfast_alarm_evaluation set operations = '[7]'",
+        "update holdfast_alarm_evaluation set operations = '['",
+    ],
+)
+def test_damaged_alarms_in_the_store_do_not_stop_the_detection(
+    damage: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with SqliteDatabase(tmp_path / "history.sqlite") as history:
+        world = World(tmp_path, clock=FakeClock(wall=START))
+        watch_alarms(world, history)
+        world.seconds(62)
+        world.database.write_statement(damage, (), is_idempotent=True)
+        watch_alarms(world, history)
+        assert "no alarms are evaluated: saved alarms of workload shop cannot be read" in caplog.text
+        world.seconds(60, failing="az2")
+        assert world.watch.current_verdicts()["shop"].zone == "az2"
 
 
 def test_states_that_could_not_be_saved_are_saved_later(tmp_path: Path, database: UnreliableDatabase) -> None:
@@ -109,6 +147,21 @@ def test_states_that_could_not_be_saved_are_saved_later(tmp_path: Path, database
     assert store.load("shop").states["az1-availability"].state_value is StateValue.ALARM
     watch.save()
     assert len(store.list_history("shop", "az1-availability")) == 2
+
+
+def test_while_the_store_is_away_only_the_newest_of_very_many_changes_is_kept(
+    database: UnreliableDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.watch.alarms.MAX_UNSAVED", 100)
+    measured, store = Measured(), AlarmStore(database)
+    watch = AlarmWatch(measured.declaration, measured.store, measured.table, store)
+    for minute in range(40):
+        measured.fill(bins(faults=20 if minute % 8 < 4 else 0))
+        watch.evaluate(measured.at)
+    states = watch._engine.states
+    assert len(watch._unsaved) <= 100 + len(states)
+    watch.save()
+    assert store.load("shop").states == states
 
 
 def test_a_failing_store_of_alarms_does_not_stop_the_detection(tmp_path: Path, database: UnreliableDatabase) -> None:
@@ -167,7 +220,10 @@ def test_zones_that_are_out_on_purpose_have_no_alarm_on_their_traffic(database: 
     for _ in range(4):
         measured.fill(bins(AZ_IDS[1:]))
         assert watch.evaluate(measured.at, {AZ_IDS[0]}) == []
-    measured.fill(bins(AZ_IDS[1:]))
-    [found] = watch.evaluate(measured.at)
-    assert {each.name for each in found.changes if each.has_actions} == {"use1-az1-isolated-impact"}
+    warned = []
+    for _ in range(3):
+        measured.fill(bins(AZ_IDS[1:]))
+        changes = [each for found in watch.evaluate(measured.at) for each in found.changes]
+        warned.append([each.name for each in changes if each.has_actions])
+    assert warned == [[], [], ["use1-az1-isolated-impact"]]
     assert watch.workload == "shop"

@@ -163,12 +163,15 @@ class DetectionProcess:
         return msgspec.msgpack.decode(await self._ask(question), type=IngestResult)
 
     async def answer(self, query: SeriesQuery) -> bytes:
-        """Return a SeriesAnswer as JSON. Raise NotFound for an unknown workload, EngineUnavailable without a child."""
-        known = [workload.name for workload in self._settings.workload]
-        if query.workload not in known:
-            expected = f"expected one of {', '.join(known)}" if known else "no workload is configured"
-            raise NotFound(f"workload {query.workload} is not watched: {expected}")
+        """Return a SeriesAnswer as JSON. Raise EngineUnavailable while the child is not running."""
         return await self._ask(Query(0, query))
+
+    def require_watched(self, workload: str) -> None:
+        """Raise NotFound if the workload is not configured."""
+        known = [each.name for each in self._settings.workload]
+        if workload not in known:
+            expected = f"expected one of {', '.join(known)}" if known else "no workload is configured"
+            raise NotFound(f"workload {workload} is not watched: {expected}")
 
     async def _ask(self, question: Ingest | Query) -> bytes:
         child = self._child

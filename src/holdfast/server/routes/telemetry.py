@@ -66,7 +66,10 @@ async def series(  # noqa: PLR0917 - Litestar passes parameters by name
     state: ServerState,
     workload: FromQuery[str],
     by: FromQuery[Literal["zone", "operation", "instance"] | None] = None,
-    operation: Annotated[str | None, QueryParameter(description="Only this operation, as service/name.")] = None,
+    operation: Annotated[
+        str | None,
+        QueryParameter(description="Only this operation, as service/name.", schema_extra={"pattern": "^[^/]+/.+"}),
+    ] = None,
     zone: Annotated[str | None, QueryParameter(description="Only this zone.")] = None,
     instance: Annotated[str | None, QueryParameter(description="Only this instance.")] = None,
     side: FromQuery[Side] = Side.SERVER,
@@ -82,6 +85,8 @@ async def series(  # noqa: PLR0917 - Litestar passes parameters by name
 
     One series in total, or one for each zone, operation or instance.
     """
+    detection = state.services.detection
+    detection.require_watched(workload)
     now = SystemClock().wall()
     start, end = limit_time(now - SHORT_TERM if start is None else start, now if end is None else end, now)
     query = SeriesQuery(
@@ -95,4 +100,4 @@ async def series(  # noqa: PLR0917 - Litestar passes parameters by name
         side=side,
         step=step,
     )
-    return Response(await state.services.detection.answer(query), media_type="application/json")
+    return Response(await detection.answer(query), media_type="application/json")
