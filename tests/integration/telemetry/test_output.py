@@ -59,7 +59,7 @@ def serve_flask(app: Any) -> Iterator[int]:
 @contextmanager
 def serve_fastapi(app: Any) -> Iterator[int]:
     with closing(socket.create_server(("127.0.0.1", 0))) as listening:
-        server = uvicorn.Server(uvicorn.Config(app, log_level="warning", lifespan="off"))
+        server = uvicorn.Server(uvicorn.Config(app, log_config=None, lifespan="off"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:
