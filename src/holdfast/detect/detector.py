@@ -5,14 +5,17 @@ A detector is one module in `detectors/`, or an entry point of another distribut
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import Any, Protocol, TypeVar
+from inspect import getattr_static
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
 
 from holdfast._errors import InvalidValue
 from holdfast._plugins import Plugins
 from holdfast._types import Verdict
-from holdfast.telemetry import Window
+
+if TYPE_CHECKING:
+    from holdfast.telemetry.window import Window
 
 State = TypeVar("State")
 
@@ -20,7 +23,7 @@ State = TypeVar("State")
 class Detector(Protocol[State]):
     """A method of detecting failing zones. Pure: the same state and window give the same verdict."""
 
-    def step(self, state: State, window: Window) -> tuple[State, Verdict]:
+    def step(self, state: State, window: "Window") -> tuple[State, Verdict]:
         """Evaluate one window. Windows come in order; a window that starts after the last one's end follows a gap."""
 
 
@@ -57,7 +60,7 @@ def parse_options(name: str, given: Mapping[str, Any]) -> Any:
     """Return the options of the detector called `name`, with defaults where `given` has none."""
     detector = DETECTORS.get(name)
     for attribute in ("options_type", "state_type"):
-        if not hasattr(detector, attribute):
+        if getattr_static(detector, attribute, None) is None:  # `state_type` may import NumPy
             raise InvalidValue(f"detector {name} has no {attribute}: see holdfast.detect.DetectorType")
     kind = detector.options_type
     known = list_option_names(kind)

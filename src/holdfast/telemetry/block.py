@@ -107,6 +107,24 @@ class Histograms:
             self.maxima[rows],
         )
 
+    def spread(self, rows: Integers, positions: Integers, size: int) -> "Histograms":
+        """Return `size` histograms: those of `rows` at `positions`, which are sorted, and empty ones elsewhere."""
+        taken = self.take(rows)
+        lengths = np.zeros(size, np.int64)
+        lengths[positions] = np.diff(taken.offsets)
+        offsets = np.zeros(size + 1, np.int64)
+        np.cumsum(lengths, out=offsets[1:])
+        zeros, sums = np.zeros(size, np.int32), np.zeros(size)
+        minima, maxima = np.full(size, np.inf, np.float32), np.full(size, -np.inf, np.float32)
+        for target, source in (
+            (zeros, taken.zeros),
+            (sums, taken.sums),
+            (minima, taken.minima),
+            (maxima, taken.maxima),
+        ):
+            target[positions] = source
+        return Histograms(offsets, taken.buckets, taken.values, zeros, sums, minima, maxima)
+
     def row(self, index: int) -> Histogram:
         """Return one histogram."""
         start, end = int(self.offsets[index]), int(self.offsets[index + 1])

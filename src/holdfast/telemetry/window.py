@@ -1,12 +1,13 @@
-"""Arrange one bin of one workload for a detector: arrays by operation, zone and instance. Pure."""
+"""Arrange one bin of one workload for a detector: arrays by operation, zone and instance. Pure. Needs NumPy."""
 
-from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from holdfast._types import Operation, Side, Zone, ZoneState
-from holdfast.metrics.histogram import Histogram
 from holdfast.telemetry.bins import Bin, BinKey
+from holdfast.telemetry.block import COUNTS, Block, Histograms, Integers
 
 LATENCY_QUANTILE = 0.9
 """The latency quantile of a zone: p90 shows slowness that the median hides, and ignores a few outliers."""
@@ -42,20 +43,27 @@ class ZoneReading:
 
 
 @dataclass(frozen=True, slots=True)
+class SharedResource:
+    """A resource that has one active instance, in one zone, and that all zones use: a primary database, a cache."""
+
+    name: str
+    operations: tuple[Operation, ...]
+    """The operations by which consumers use it, as they measure them on the client side."""
+    zone: Zone | None = None
+    """The zone that it is in, if that is known."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Cells:
-    """The measurements of one side, as flat arrays with one cell per operation, zone and instance.
+    """The measurements of one side. Each array has the shape operations x zones x instances."""
 
-    The cell of operation `o`, zone `z` and instance `i` is at `(o * zones + z) * instances + i`, so that
-    `numpy.frombuffer(cells.requests, "int64").reshape(window.shape)` is an array without a copy.
-    """
-
-    requests: "array[int]"
-    faults: "array[int]"
-    client_errors: "array[int]"
-    success_seconds: Sequence[Histogram | None]
-    """Latencies of successful requests; None in a cell without any."""
-    fault_seconds: Sequence[Histogram | None]
-    """Latencies of requests that ended in a fault; None in a cell without any."""
+    requests: Integers
+    faults: Integers
+    client_errors: Integers
+    success_seconds: Histograms
+    """Latencies of successful requests: a row for each cell, in the order of the arrays."""
+    fault_seconds: Histograms
+    """Latencies of requests that ended in a fault: a row for each cell."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +85,8 @@ class Window:
     """The state of each zone that is not in."""
     deployments: tuple[Deployment, ...] = ()
     """Announced deployments that overlap this window."""
+    resources: tuple[SharedResource, ...] = ()
+    """The shared resources that the workload declares."""
 
     @property
     def end(self) -> float:
@@ -97,22 +107,16 @@ class Window:
         cells = self.cells.get(side)
         if cells is None:
             return ZoneReading(requests=0, faults=0, latency=None, instances=0, failing_instances=0)
-        operations, zones, instances = self.shape
         position = self.zones.index(zone)
-        starts = [(operation * zones + position) * instances for operation in range(operations)]
-        requests = [sum(cells.requests[start + instance] for start in starts) for instance in range(instances)]
-        faults = [sum(cells.faults[start + instance] for start in starts) for instance in range(instances)]
-        latencies = Histogram()
-        for start in starts:
-            for found in cells.success_seconds[start : start + instances]:
-                if found is not None:
-                    latencies.merge(found)
+        requests, faults = (each[:, position].sum(axis=0) for each in (cells.requests, cells.faults))
+        rows = np.arange(cells.requests.size).reshape(cells.requests.shape)[:, position].ravel()
+        latencies = Histograms.merge([cells.success_seconds.take(rows)], np.zeros(len(rows), np.int64), 1).row(0)
         return ZoneReading(
-            requests=sum(requests),
-            faults=sum(faults),
+            requests=int(requests.sum()),
+            faults=int(faults.sum()),
             latency=latencies.quantile(LATENCY_QUANTILE),
-            instances=sum(count > 0 for count in requests),
-            failing_instances=sum(count > 0 for count in faults),
+            instances=int(np.count_nonzero(requests)),
+            failing_instances=int(np.count_nonzero(faults)),
         )
 
 
@@ -125,42 +129,71 @@ def build_window(
     *,
     states: Mapping[Zone, ZoneState] | None = None,
     deployments: Sequence[Deployment] = (),
+    resources: Sequence[SharedResource] = (),
 ) -> Window:
     """Build the window of a workload from the bins of one time. Bins of other workloads and zones are left out."""
-    found = [(key, measured) for key, measured in bins.items() if key.workload == workload and key.zone in zones]
-    operations = tuple(sorted({key.operation for key, _ in found}, key=str))
-    instances = tuple(tuple(sorted({key.instance for key, _ in found if key.zone == zone})) for zone in zones)
-    empty = Window(
+    keys = [key for key in bins if key.workload == workload]
+    measured = [bins[key] for key in keys]
+    counts = [(each.count_2xx, each.count_3xx, each.count_4xx, each.count_5xx, each.faults) for each in measured]
+    block = Block(
+        np.arange(len(keys)),
+        np.array(counts, np.int64).reshape(len(keys), len(COUNTS)),
+        np.zeros(len(keys), np.int64),
+        np.zeros(len(keys), np.bool_),
+        Histograms.of([each.success_seconds for each in measured]),
+        Histograms.of([each.fault_seconds for each in measured]),
+    )
+    window = Window(
         workload=workload,
         start=start,
         seconds=seconds,
         zones=zones,
-        operations=operations,
-        instances=instances,
         states={} if states is None else states,
         deployments=tuple(deployments),
+        resources=tuple(resources),
     )
-    by_side: dict[Side, dict[BinKey, Bin]] = {}
-    for key, measured in found:
-        by_side.setdefault(key.side, {})[key] = measured
-    return replace(empty, cells={side: _build_cells(empty, measured) for side, measured in by_side.items()})
+    return WindowIndex(zones, keys).fill(window, block)
 
 
-def _build_cells(window: Window, bins: Mapping[BinKey, Bin]) -> Cells:
-    operations, zones, instances = window.shape
-    size = operations * zones * instances
-    operation_at = {operation: index for index, operation in enumerate(window.operations)}
-    zone_at = {zone: index for index, zone in enumerate(window.zones)}
-    instance_at = [{name: index for index, name in enumerate(names)} for names in window.instances]
-    requests, faults, client_errors = (array("q", bytes(8 * size)) for _ in range(3))
-    success_seconds: list[Histogram | None] = [None] * size
-    fault_seconds: list[Histogram | None] = [None] * size
-    for key, measured in bins.items():
-        zone = zone_at[key.zone]
-        cell = (operation_at[key.operation] * zones + zone) * instances + instance_at[zone][key.instance]
-        requests[cell] = measured.requests
-        faults[cell] = measured.faults
-        client_errors[cell] = measured.count_4xx
-        success_seconds[cell] = measured.success_seconds if measured.success_seconds.count else None
-        fault_seconds[cell] = measured.fault_seconds if measured.fault_seconds.count else None
-    return Cells(requests, faults, client_errors, success_seconds, fault_seconds)
+class WindowIndex:
+    """The positions of series in the arrays of a window. One index serves all windows with the same series."""
+
+    def __init__(self, zones: Sequence[Zone], keys: Sequence[BinKey]) -> None:
+        """Arrange the series with these labels. Those of other zones are left out."""
+        kept = [(row, key) for row, key in enumerate(keys) if key.zone in zones]
+        self.operations = tuple(sorted({key.operation for _, key in kept}, key=str))
+        self.instances = tuple(tuple(sorted({key.instance for _, key in kept if key.zone == zone})) for zone in zones)
+        operation_at = {operation: index for index, operation in enumerate(self.operations)}
+        zone_at = {zone: index for index, zone in enumerate(zones)}
+        instance_at = [{name: index for index, name in enumerate(names)} for names in self.instances]
+        self._shape = len(self.operations), len(zones), max(map(len, self.instances), default=0)
+        by_side: dict[Side, list[tuple[int, int]]] = {}
+        for row, key in kept:
+            zone = zone_at[key.zone]
+            position = operation_at[key.operation], zone, instance_at[zone][key.instance]
+            cell = int(np.ravel_multi_index(position, self._shape))
+            by_side.setdefault(key.side, []).append((cell, row))
+        self._sides = {side: np.array(sorted(found), np.int64).T for side, found in by_side.items()}
+        """For each side the cells, and the rows of a block that belong to them."""
+
+    def fill(self, window: Window, block: Block) -> Window:
+        """Return the window with the measurements of a block, whose rows have the labels of this index."""
+        return replace(
+            window,
+            operations=self.operations,
+            instances=self.instances,
+            cells={side: self._build_cells(block, cells, rows) for side, (cells, rows) in self._sides.items()},
+        )
+
+    def _build_cells(self, block: Block, cells: Integers, rows: Integers) -> Cells:
+        size = int(np.prod(self._shape))
+        counts = np.zeros((size, len(COUNTS)), np.int64)
+        counts[cells] = block.counts[rows]
+        shaped = counts.reshape(*self._shape, len(COUNTS))
+        return Cells(
+            shaped[..., :4].sum(axis=-1),
+            shaped[..., 4],
+            shaped[..., 2],
+            block.success.spread(rows, cells, size),
+            block.fault.spread(rows, cells, size),
+        )

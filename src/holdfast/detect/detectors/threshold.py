@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from holdfast._errors import InvalidValue
 from holdfast._types import Verdict, VerdictKind, Zone
 from holdfast.detect.detector import DETECTORS
-from holdfast.telemetry import Window, ZoneReading
+
+if TYPE_CHECKING:
+    from holdfast.telemetry.window import Window, ZoneReading
 
 _MAX_GAP_WINDOWS = 1
 """A restart may lose one window. After a longer gap, windows no longer count as consecutive."""
@@ -62,7 +64,7 @@ class ThresholdDetector:
     def __init__(self, options: ThresholdOptions | None = None) -> None:
         self._options = options or ThresholdOptions()
 
-    def step(self, state: ThresholdState, window: Window) -> tuple[ThresholdState, Verdict]:
+    def step(self, state: ThresholdState, window: "Window") -> tuple[ThresholdState, Verdict]:
         """Evaluate one window. Zones that are out are skipped: without traffic nothing can be measured."""
         gap = 0.0 if state.seen_until is None else (window.start - state.seen_until) / window.seconds
         is_repeated = gap <= -_ROUNDING_WINDOWS  # this window was evaluated before
@@ -83,8 +85,8 @@ class ThresholdDetector:
         self,
         open_verdict: Verdict | None,
         unhealthy_windows: Mapping[Zone, int],
-        window: Window,
-        readings: Mapping[Zone, ZoneReading],
+        window: "Window",
+        readings: "Mapping[Zone, ZoneReading]",
     ) -> Verdict:
         out = window.zones_out
         certain = [zone for zone, count in unhealthy_windows.items() if count >= self._options.consecutive_windows]
@@ -115,30 +117,30 @@ class ThresholdDetector:
             evidence=_collect_evidence(readings),
         )
 
-    def _is_unhealthy(self, reading: ZoneReading) -> bool:
+    def _is_unhealthy(self, reading: "ZoneReading") -> bool:
         if reading.requests < self._options.min_requests:
             return False
         slow = reading.latency is not None and reading.latency >= self._options.max_latency
         return slow or reading.fault_rate >= self._options.max_fault_rate
 
-    def _is_healthy(self, reading: ZoneReading) -> bool:
+    def _is_healthy(self, reading: "ZoneReading") -> bool:
         return reading.requests >= self._options.min_requests and not self._is_unhealthy(reading)
 
-    def _classify(self, reading: ZoneReading) -> VerdictKind:
+    def _classify(self, reading: "ZoneReading") -> VerdictKind:
         """Return INSTANCE if only some instances fail, ISOLATED otherwise. Latency is not measured by instance yet."""
         faulty = reading.fault_rate >= self._options.max_fault_rate
         needed = min(self._options.min_instances, reading.instances)
         return VerdictKind.INSTANCE if faulty and reading.failing_instances < needed else VerdictKind.ISOLATED
 
 
-def _renew(verdict: Verdict, window: Window, readings: Mapping[Zone, ZoneReading]) -> Verdict:
+def _renew(verdict: Verdict, window: "Window", readings: "Mapping[Zone, ZoneReading]") -> Verdict:
     return replace(verdict, at=window.end, evidence=_collect_evidence(readings))
 
 
 def _describe(
     kind: VerdictKind,
     zone: Zone | None,
-    readings: Mapping[Zone, ZoneReading],
+    readings: "Mapping[Zone, ZoneReading]",
     unhealthy: Sequence[Zone],
     out: Sequence[Zone],
 ) -> str:
@@ -163,7 +165,7 @@ def _describe(
     )
 
 
-def _collect_evidence(readings: Mapping[Zone, ZoneReading]) -> dict[str, dict[str, float | int | None]]:
+def _collect_evidence(readings: "Mapping[Zone, ZoneReading]") -> dict[str, dict[str, float | int | None]]:
     return {
         zone: {
             "requests": reading.requests,

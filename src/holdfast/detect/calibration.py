@@ -1,0 +1,325 @@
+"""Combine all evidence of the calibrated detector into one verdict. Pure.
+
+A verdict opens when evidence passes all guards, and closes when there has been no evidence for five minutes. Detection
+of an isolated zone comes first, because it is the verdict that people wait for; then shared resources, regional
+failures, single instances and silence.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast._types import Side, Verdict, VerdictKind, Zone, ZoneState
+from holdfast.detect import throughput
+from holdfast.detect.cusum import Mask
+from holdfast.detect.findings import (
+    AFTER_DEPLOY,
+    AFTER_REGIONAL,
+    Finding,
+    Guard,
+    Signal,
+    Situation,
+    find_all,
+    find_strongest,
+    is_regional,
+)
+from holdfast.detect.instances import InstanceReport, leave_out_worst
+from holdfast.detect.measurements import list_keys, measure
+from holdfast.detect.regional import ResourceView, find_regional, view_resources
+from holdfast.detect.sentences import Scene, describe_finding, describe_resource, describe_silence, format_time
+from holdfast.detect.streams import (
+    INSTANCE_WINDOW,
+    LEARNING,
+    InstanceBin,
+    StreamState,
+    StreamStep,
+    advance,
+    arrange,
+    build_stream_state,
+    forget_evidence,
+)
+from holdfast.telemetry.window import Window
+
+CLOSE_AFTER = 300.0
+"""Seconds without evidence after which a verdict closes: failures often come back within minutes."""
+MAX_GAP = 60.0
+"""Seconds without windows after which evidence from before no longer counts."""
+MAX_AGE = 86_400.0
+"""Seconds without windows after which everything is learned again: traffic may have changed."""
+CONFIRMED_RISE = 0.5
+"""Share of a silent zone's traffic by which the others' must have risen to confirm that the zone lost it."""
+
+
+class CalibratedState(Struct):
+    """The detector's state between windows."""
+
+    streams: StreamState | None = None
+    seen_until: float | None = None
+    """End of the last window."""
+    regional_until: float = 0.0
+    verdict: Verdict | None = None
+    """The open verdict."""
+    confirmed_at: float = 0.0
+    """End of the last window with evidence for the open verdict."""
+    instances: list[InstanceBin] = []
+    """Measurements by instance of the last minutes."""
+
+    def to_saved(self) -> "CalibratedState":
+        """Return the part that is saved with every bin. Measurements by instance are too large."""
+        return replace(self, instances=[])
+
+
+class _Conclusion(Struct):
+    """A verdict before it has an id."""
+
+    kind: VerdictKind
+    summary: str
+    since: float
+    zone: Zone | None = None
+    resource: str | None = None
+
+
+def evaluate(
+    state: CalibratedState, window: Window, false_isolations: float, *, is_announced: bool
+) -> tuple[CalibratedState, Verdict]:
+    """Return the next state and the verdict of a window."""
+    if state.seen_until is not None and window.start < state.seen_until - window.seconds / 2:
+        return state, state.verdict or _build_verdict(window, _Conclusion(VerdictKind.UNKNOWN, _REPEATED, window.end))
+    streams = _continue(state, window)
+    streams = arrange(streams, list_keys(window), window.end)
+    measurements = measure(window, {key: row for row, key in enumerate(streams.streams)})
+    active = _select_zones(window, ZoneState.OUT, ZoneState.DRAINING)
+    balanced = _select_zones(window, ZoneState.OUT, ZoneState.DRAINING, ZoneState.RETURNING)
+    step = advance(
+        streams,
+        measurements,
+        window.end,
+        window.seconds,
+        active=active,
+        balanced=balanced,
+        false_isolations=false_isolations,
+        is_learning=state.verdict is None,
+    )
+    kept = round(INSTANCE_WINDOW / window.seconds)
+    instances = [*state.instances, step.instances][-kept:]
+    regional_until = window.end + AFTER_REGIONAL if is_regional(step.state) else state.regional_until
+    situation = Situation(
+        window.end,
+        window.seconds,
+        active,
+        regional_until,
+        false_isolations,
+        _find_deploys(window) if is_announced else np.ones(len(window.zones), np.bool_),
+    )
+    findings, reports = _check_instances(find_all(step, situation), instances, step)
+    scene = Scene(window, step, measurements, findings)
+    resources = view_resources(step, measurements, window)
+    conclusion = _conclude(scene, findings, reports, resources, state, active)
+    evidence = _collect_evidence(scene, find_strongest(step, situation), findings, reports, resources)
+    verdict, confirmed_at = _choose(state, window, conclusion, findings, evidence)
+    is_open = verdict.kind is not VerdictKind.HEALTHY and conclusion.summary != _NO_DATA
+    is_open = is_open and not _is_learning(step.state, window)
+    return (
+        CalibratedState(step.state, window.end, regional_until, verdict if is_open else None, confirmed_at, instances),
+        verdict,
+    )
+
+
+_REPEATED = "this window was evaluated before"
+_NO_DATA = "fewer than two zones report requests, so no zone can be compared with others"
+
+
+def _continue(state: CalibratedState, window: Window) -> StreamState:
+    """Return what is known before a window: after a gap without the evidence, and after a day nothing."""
+    zones = tuple(window.zones)
+    if state.streams is None or state.streams.zones != zones or state.seen_until is None:
+        return build_stream_state(zones, window.start)
+    gap = window.start - state.seen_until
+    if gap > MAX_AGE:
+        return build_stream_state(zones, window.start)
+    return forget_evidence(state.streams) if gap > MAX_GAP else state.streams
+
+
+def _select_zones(window: Window, *without: ZoneState) -> Mask:
+    return np.array([window.states.get(zone) not in without for zone in window.zones], np.bool_)
+
+
+def _find_deploys(window: Window) -> Mask:
+    """Return, by zone, whether an announced deploy runs, or ended a few minutes ago."""
+    return np.array(
+        [
+            any(
+                each.zone in (None, zone) and each.start < window.end and each.end + AFTER_DEPLOY > window.start
+                for each in window.deployments
+            )
+            for zone in window.zones
+        ],
+        np.bool_,
+    )
+
+
+def _is_learning(streams: StreamState, window: Window) -> bool:
+    return window.end - streams.started_at < LEARNING
+
+
+def _check_instances(
+    findings: Sequence[Finding], bins: Sequence[InstanceBin], step: StreamStep
+) -> tuple[list[Finding], dict[int, InstanceReport]]:
+    """Return the findings, held back if a few instances may cause them, and the reports by index of the finding."""
+    checked, reports = [], {}
+    for index, finding in enumerate(findings):
+        if finding.guard is None and finding.signal is not Signal.THROUGHPUT:
+            report = reports[index] = leave_out_worst(finding, bins, step)
+            if not report.is_zone:
+                finding = replace(finding, guard=Guard.INSTANCES)
+        checked.append(finding)
+    return checked, reports
+
+
+def _conclude(
+    scene: Scene,
+    findings: Sequence[Finding],
+    reports: Mapping[int, InstanceReport],
+    resources: Sequence[ResourceView],
+    state: CalibratedState,
+    active: Mask,
+) -> _Conclusion:
+    window, streams = scene.window, scene.step.state
+    by_zone = scene.measurements.requests.sum(axis=(0, 2))
+    if _is_learning(streams, window):
+        until = format_time(streams.started_at + LEARNING)
+        return _Conclusion(VerdictKind.UNKNOWN, f"learning the usual behaviour until {until}", window.end)
+    isolating = [each for each in findings if each.guard is None]
+    zones = sorted({each.zone for each in isolating})
+    if len(zones) == 1 and not scene.zones_out:
+        best = max(
+            isolating, key=lambda each: (each.row < len(scene.step.thresholds) - 1, each.evidence - each.threshold)
+        )
+        return _Conclusion(
+            VerdictKind.ISOLATED, describe_finding(scene, best), best.since, zone=window.zones[best.zone]
+        )
+    failing = [each for each in resources if each.is_failing]
+    if failing:
+        view = failing[0]
+        return _Conclusion(
+            VerdictKind.SHARED, describe_resource(scene, view), view.since, zone=view.zone, resource=view.name
+        )
+    regional = find_regional(scene.step, window.end, window.seconds)
+    if zones or len(regional.zones) > 1:
+        found = sorted({window.zones[each] for each in [*zones, *regional.zones]})
+        while_out = f" while {', '.join(scene.zones_out)} is out" if scene.zones_out else ""
+        what = f"{regional.describe(scene)}{while_out}"
+        return _Conclusion(VerdictKind.REGIONAL, f"{', '.join(found)}: {what}", regional.since or window.end)
+    for index, report in reports.items():
+        if report.is_instance:
+            finding = findings[index]
+            zone = window.zones[finding.zone]
+            return _Conclusion(VerdictKind.INSTANCE, describe_finding(scene, finding, report), finding.since, zone=zone)
+    silent = np.flatnonzero(throughput.find_silent(streams.throughput) & active).tolist()
+    if len(silent) == 1 and len(window.zones) > 1 and not scene.zones_out:
+        zone = silent[0]
+        since = window.end - float(streams.throughput.silent_bins[zone]) * window.seconds
+        path = _confirm_silence(scene, zone)
+        kind = VerdictKind.ISOLATED if path else VerdictKind.UNKNOWN
+        return _Conclusion(kind, describe_silence(scene, zone, path), since, zone=window.zones[zone])
+    if silent:
+        names = ", ".join(window.zones[each] for each in silent)
+        return _Conclusion(VerdictKind.UNKNOWN, f"{names}: no requests are reported", window.end)
+    if int((by_zone[active] > 0).sum()) < 2:
+        return _Conclusion(VerdictKind.UNKNOWN, _NO_DATA, window.end)
+    return _Conclusion(VerdictKind.HEALTHY, "no zone is worse than the others", window.end)
+
+
+def _confirm_silence(scene: Scene, zone: int) -> str:
+    """Return the second path that confirms that a silent zone has failed; "" if there is none.
+
+    A stall of telemetry alone looks the same: neither canaries nor the traffic of other zones show it then.
+    """
+    measurements, state = scene.measurements, scene.step.state
+    canaries = [row for row, (side, _, _) in enumerate(state.keys) if side is Side.CANARY]
+    failed = measurements.faults[canaries, zone].sum()
+    if canaries and failed and failed >= 0.5 * measurements.requests[canaries, zone].sum():
+        return "canaries fail"
+    shares, level = state.throughput.shares, state.throughput.level
+    service = [row for row, (side, _, _) in enumerate(state.keys) if side is Side.SERVER]
+    now = measurements.requests[service].sum()
+    share = float(shares[zone] / shares.sum()) if shares.sum() else 0.0
+    usual = level * (1 - share)
+    rise = now - usual
+    if rise >= CONFIRMED_RISE * level * share and rise > 5 * np.sqrt(max(usual, 1.0)):
+        return "the other zones get its traffic"
+    return ""
+
+
+def _choose(
+    state: CalibratedState,
+    window: Window,
+    conclusion: _Conclusion,
+    findings: Sequence[Finding],
+    evidence: Mapping[str, Any],
+) -> tuple[Verdict, float]:
+    """Return the verdict: the open one as long as there is evidence for it, or a new one."""
+    known = state.verdict
+    key = conclusion.kind, conclusion.zone, conclusion.resource
+    if known is not None and key == (known.kind, known.zone, known.resource):
+        return _renew(known, window, evidence), window.end
+    if known is not None:
+        is_out = known.zone is not None and known.zone in window.zones_out
+        is_supported = any(window.zones[each.zone] == known.zone for each in findings)
+        is_weaker = conclusion.kind in (VerdictKind.HEALTHY, VerdictKind.UNKNOWN) or (
+            known.kind is VerdictKind.ISOLATED and conclusion.kind is VerdictKind.INSTANCE
+        )
+        if is_weaker and (is_out or is_supported):
+            return _renew(known, window, evidence), window.end
+        if is_weaker and window.end - state.confirmed_at < CLOSE_AFTER:
+            return _renew(known, window, evidence), state.confirmed_at
+    return _build_verdict(window, conclusion, evidence), window.end
+
+
+def _renew(verdict: Verdict, window: Window, evidence: Mapping[str, Any]) -> Verdict:
+    from dataclasses import replace as replace_fields
+
+    return replace_fields(verdict, at=window.end, evidence=evidence)
+
+
+def _build_verdict(window: Window, found: _Conclusion, evidence: Mapping[str, Any] | None = None) -> Verdict:
+    name = found.resource or found.zone or found.kind
+    return Verdict(
+        id=f"{window.workload}/{found.kind}/{name}/{found.since:.12g}",
+        workload=window.workload,
+        kind=found.kind,
+        zone=found.zone,
+        resource=found.resource,
+        since=found.since,
+        at=window.end,
+        summary=found.summary,
+        evidence={} if evidence is None else evidence,
+    )
+
+
+def _collect_evidence(
+    scene: Scene,
+    strongest: Sequence[Finding],
+    findings: Sequence[Finding],
+    reports: Mapping[int, InstanceReport],
+    resources: Sequence[ResourceView],
+) -> dict[str, Any]:
+    """Return, for every zone and signal, how much evidence there is, how much is needed, and what holds it back."""
+    zones: dict[str, Any] = {zone: scene.read(index) for index, zone in enumerate(scene.window.zones)}
+    above = {(each.zone, each.signal): each for each in findings if each.guard is not None}
+    above |= {(each.zone, each.signal): each for each in findings if each.guard is None}
+    for each in strongest:
+        found = above.get((each.zone, each.signal), each)
+        zones[scene.window.zones[each.zone]][str(each.signal)] = {
+            "evidence": round(found.evidence, 1),
+            "needed": round(found.threshold, 1),
+            "operation": scene.name_stream(found.row),
+            "held_back": None if found.guard is None else str(found.guard),
+        }
+    for index, report in reports.items():
+        zone = scene.window.zones[findings[index].zone]
+        zones[zone]["worst_instances"] = list(report.worst)
+    return zones | {each.name: each.to_evidence() for each in resources}

@@ -1,0 +1,377 @@
+"""Find zones with more faults, or more slow requests, than expected. Pure.
+
+The expected count of a zone follows from its own past and from the other zones now: a common rise shows in both. The
+surprise of a bin is the likelihood of its count under a negative binomial distribution, because faults come in clumps
+and rates fluctuate: a plain Poisson test would raise an alarm all the time. Dispersion is measured, not assumed.
+
+A stream is one operation, or all operations together: the pool, the last row of every array. An array has a row for
+each stream and a column for each zone.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import asdict
+
+from holdfast.detect.cusum import BIN, HEADROOM, SUSPICIOUS, Array, Mask, add_evidence, decay, halve
+
+RISES = np.array([1.75, 2.5, 4.0, 10.0, 40.0])[:, None, None]
+"""Rises that are looked for, as multiples of the expected count."""
+DEPLOY_RISES = [0, 2]
+"""The rises, by index, whose evidence must outlast a deploy."""
+MARGIN = 1.25
+"""A rise up to this is no failure."""
+BASELINE_MEMORY, RATIO_MEMORY, DISPERSION_MEMORY = 3600.0, 4 * 3600.0, 4 * 3600.0
+"""Time constants in seconds. Rates change within the day; differences between zones and the noise are more constant."""
+PRIOR_FAULTS, PRIOR_REQUESTS, LOWEST_RATE = 0.5, 1000.0, 2e-5
+"""The baseline rate of an operation without data, as counts, and the lowest rate: even perfect services fail once."""
+PRIOR_EXPECTED = 20.0
+LOWEST_RATIO, HIGHEST_RATIO = 0.3, 3.0
+"""Permanent differences between zones: a prior of no difference, as a count, and limits."""
+RECENT = 0.8
+"""Weight of a bin of the other zones for each bin of age: they are averaged over about 50 s."""
+PRIOR_OTHERS = 3.0
+LOWEST_CLUMP, HIGHEST_CLUMP = 1.0, 4.0
+LOWEST_NOISE, HIGHEST_NOISE = 0.02, 2.0
+LOWEST_POOL_NOISE = 0.001
+CLIP_VARIANCE, CLIP_COUNT = 40.0, 9.0
+"""Limits of one bin's influence on the measured dispersion."""
+PRIOR_VARIANCE = 20.0
+BLOCK = 60.0
+"""Seconds over which the noise of the pool is measured: noise of a zone lasts longer than a bin."""
+DEPLOY_CLIP = 3.0
+"""Maximum evidence of one bin in the test whether evidence outlasts a deploy."""
+CEILING_OTHERS = 16.0
+
+
+class CountState(Struct):
+    """Knowledge about the counts of a workload. Arrays are never changed in place."""
+
+    faults: Array
+    requests: Array
+    """By operation: learned sums, for the baseline rate."""
+    ratio_faults: Array
+    ratio_expected: Array
+    """By operation and zone: learned sums, for the permanent difference between zones."""
+    fit: Array
+    """Sums for the fit of the dispersion: against the prediction, and against the own past."""
+    measured: Array
+    fitted: Array
+    """By operation: variance as measured, and as fitted."""
+    pool_noise: Array
+    """Sum and weight of the pool's noise: against the prediction, and against the own past."""
+    block: Array
+    """By zone: sums of the current block of the pool."""
+    block_bins: int
+    recent_faults: Array
+    recent_expected: Array
+    slow_faults: Array
+    slow_expected: Array
+    slow_requests: Array
+    """Sums with a half-life of 40 s."""
+    fast_excess: Array
+    fast_requests: Array
+    """Sums with a half-life of 10 s."""
+    evidence: Array
+    """By rise, stream and zone: the zone against its prediction."""
+    against_others: Array
+    """By rise, stream and zone: the zone against the other zones only."""
+    against_past: Array
+    """By rise, stream and zone: the zone against its own past only. A regional failure shows here."""
+    rising_bins: Array
+    """By stream and zone: bins since the evidence was last zero."""
+
+
+AXES = (
+    ("faults", "requests", "ratio_faults", "ratio_expected", "measured", "fitted"),
+    (
+        "recent_faults",
+        "recent_expected",
+        "slow_faults",
+        "slow_expected",
+        "slow_requests",
+        "fast_excess",
+        "fast_requests",
+        "rising_bins",
+    ),
+    ("evidence", "against_others", "against_past"),
+)
+"""The arrays with a row for each operation; for each stream; and for each stream in the second axis."""
+
+
+class CountStep(NamedTuple):
+    """The surprise of one bin."""
+
+    state: CountState
+    expected: Array
+    """By stream and zone, from the own past."""
+    predicted: Array
+    """By stream and zone, from the own past and the other zones."""
+    deploy_evidence: Array
+    """By rise of DEPLOY_RISES, stream and zone: clipped evidence of this bin."""
+    dispersion: "Dispersion"
+
+
+class Dispersion(NamedTuple):
+    """The measured noise: the variance of a count `m` is `clump * m + noise * m^2`, by stream."""
+
+    clump: Array
+    noise: Array
+    weights: Array
+    """By operation and zone: the weight in the pool. Noisy operations count less."""
+
+
+def build_count_state(operations: int, zones: int) -> CountState:
+    """Return the state without any knowledge."""
+    streams, rises = operations + 1, len(RISES)
+    by_stream = np.zeros((streams, zones))
+    by_rise = np.zeros((rises, streams, zones))
+    by_zone = np.zeros((operations, zones))
+    by_operation = np.zeros(operations)
+    return CountState(
+        by_operation,
+        by_operation,
+        by_zone,
+        by_zone,
+        np.zeros((2, 5)),
+        by_operation,
+        by_operation,
+        np.zeros((2, 2)),
+        np.zeros((5, zones)),
+        0,
+        *[by_stream] * 7,
+        *[by_rise] * 3,
+        by_stream,
+    )
+
+
+def get_rates(state: CountState) -> Array:
+    """Return the baseline rate of each operation."""
+    return np.maximum((state.faults + PRIOR_FAULTS) / (state.requests + PRIOR_REQUESTS), LOWEST_RATE)
+
+
+def get_ratios(state: CountState) -> Array:
+    """Return the permanent ratio of each zone to the baseline, by operation."""
+    ratios = (state.ratio_faults + PRIOR_EXPECTED) / (state.ratio_expected + PRIOR_EXPECTED)
+    return np.clip(ratios, LOWEST_RATIO, HIGHEST_RATIO)
+
+
+def get_evidence(state: CountState) -> Array:
+    """Return the evidence by stream and zone: the best of all rises, less the price of having tried several."""
+    best: Array = state.evidence.max(axis=0) - math.log(len(RISES))
+    return best
+
+
+def learn_counts(
+    state: CountState, requests: Array, faults: Array, learned: Mask, seconds: float, *, has_baseline: bool
+) -> CountState:
+    """Learn a bin of some minutes ago. `learned` says for each operation and zone whether it is taken.
+
+    With `has_baseline`, `requests` are expected counts already, and only the differences between zones are learned.
+    """
+    ratio_keep = decay(RATIO_MEMORY, seconds)
+    rates = np.ones(len(state.faults)) if has_baseline else get_rates(state)
+    base = requests * rates[:, None]
+    expected = base * get_ratios(state)
+    noise = fit_dispersion(state.fit[0])[1]
+    highest = expected + 4 * np.sqrt(expected + noise * expected**2) + 3
+    counted = np.where(learned, np.minimum(faults, highest), 0.0)
+    base = np.where(learned, base, 0.0)
+    changes = {
+        "ratio_faults": state.ratio_faults * ratio_keep + counted,
+        "ratio_expected": state.ratio_expected * ratio_keep + base,
+    }
+    if not has_baseline:
+        keep = decay(BASELINE_MEMORY, seconds)
+        taken = np.where(learned, requests, 0.0).sum(axis=1)
+        factor = np.where(learned.any(axis=1), keep, 1.0)
+        changes["faults"] = state.faults * factor + counted.sum(axis=1)
+        changes["requests"] = state.requests * factor + taken
+    return _change(state, changes)
+
+
+def fit_dispersion(sums: Array) -> tuple[float, float]:
+    """Return the clump size and the noise that explain the measured variances best."""
+    squares, cubes, fourths, with_mean, with_square = (sums + _PRIOR_FIT).tolist()
+    determinant = squares * fourths - cubes * cubes
+    clump = (with_mean * fourths - with_square * cubes) / determinant if determinant > 0 else 1.0
+    clump = min(max(clump, LOWEST_CLUMP), HIGHEST_CLUMP)
+    noise = min(max((with_square - clump * cubes) / fourths, LOWEST_NOISE), HIGHEST_NOISE)
+    # If a limit applies to one of them, the other is the best that fits to it.
+    clump = min(max((with_mean - noise * cubes) / squares, LOWEST_CLUMP), HIGHEST_CLUMP)
+    return clump, noise
+
+
+def _build_prior(clump: float, noise: float, samples: float) -> Array:
+    """Return the sums of so many samples with few, some and many faults in a bin."""
+    mean = np.array([0.1, 1.0, 10.0])
+    variance = clump * mean + noise * mean**2
+    w = samples / (variance + 0.02) ** 2
+    parts = (mean**2, mean**3, mean**4, variance * mean, variance * mean**2)
+    return np.array([(w * part).sum() for part in parts])
+
+
+_PRIOR_FIT = _build_prior(1.2, 0.2, 10.0)
+
+
+def advance_counts(
+    state: CountState,
+    requests: Array,
+    faults: Array,
+    active: Mask,
+    thresholds: Array,
+    seconds: float,
+    *,
+    has_baseline: bool,
+    in_pool: Mask,
+    settled: Mask,
+) -> CountStep:
+    """Add one bin. `requests` and `faults` are by operation and zone; zones that are not `active` are left out.
+
+    `thresholds` has the evidence that a verdict needs, by stream. Only operations `in_pool` belong to the pool, and noise
+    is measured only for operations whose baseline is `settled`.
+    """
+    operations = len(requests)
+    zones = max(int(active.sum()), 1)
+    requests, faults = requests * active, faults * active
+    rates = np.ones(operations) if has_baseline else get_rates(state)
+    expected = requests * rates[:, None] * get_ratios(state)
+    clump, noise = fit_dispersion(state.fit[0])
+    past_clump, past_noise = fit_dispersion(state.fit[1])
+    extra = np.maximum(1.0, (PRIOR_VARIANCE + state.measured) / (PRIOR_VARIANCE + state.fitted))
+    weights = in_pool[:, None] / (1.0 + noise * extra[:, None] * expected)
+    rows_noise = np.append(noise * extra, _get_pool_noise(state, 0))[:, None]
+    rows_clump = np.append(clump * extra, clump)[:, None]
+    unit = np.append(np.ones(operations), clump)[:, None]
+    k = _with_pool(faults, weights)
+    e = _with_pool(expected, weights)
+    keep = RECENT ** (seconds / BIN)
+    recent_k = state.recent_faults * keep + k
+    recent_e = state.recent_expected * keep + e
+    others_k = recent_k.sum(axis=1, keepdims=True) - recent_k
+    others_e = recent_e.sum(axis=1, keepdims=True) - recent_e
+    shape = others_k / unit + PRIOR_OTHERS
+    m = e * shape / (others_e / unit + PRIOR_OTHERS)
+    step = measure_surprise(k / rows_clump, m / rows_clump, 1.0 / (rows_noise + 1.0 / shape))
+    past_rows = np.append(past_noise * extra, _get_pool_noise(state, 1))[:, None]
+    past_unit = np.append(past_clump * extra, past_clump)[:, None]
+    past_step = measure_surprise(k / past_unit, e / past_unit, 1.0 / past_rows)
+    others_step = _compare_with_others(k, e, rows_clump * (1 + rows_noise * k.sum(axis=1, keepdims=True) / zones))
+    limits = thresholds[:, None]
+    evidence = add_evidence(state.evidence, step, limits, limits + HEADROOM, seconds) * active
+    slow, fast = halve(40.0, seconds), halve(10.0, seconds)
+    pooled = in_pool[:, None].astype(np.float64)
+    plain_k, plain_e, plain_n = (_with_pool(each, pooled) for each in (faults, expected, requests))
+    changes: dict[str, Array | int] = {
+        "recent_faults": recent_k,
+        "recent_expected": recent_e,
+        "slow_faults": state.slow_faults * slow + plain_k,
+        "slow_expected": state.slow_expected * slow + plain_e,
+        "slow_requests": state.slow_requests * slow + plain_n,
+        "fast_excess": state.fast_excess * fast + plain_k - plain_e,
+        "fast_requests": state.fast_requests * fast + plain_n,
+        "evidence": evidence,
+        "against_others": add_evidence(state.against_others, others_step, CEILING_OTHERS, CEILING_OTHERS, seconds)
+        * active,
+        "against_past": add_evidence(state.against_past, past_step, limits, limits + HEADROOM, seconds) * active,
+        "rising_bins": np.where((evidence > 0).any(axis=0), state.rising_bins + 1, 0.0),
+    }
+    hot = (evidence.max(axis=0) - math.log(len(RISES)) > SUSPICIOUS).any(axis=1)
+    calm = active & ~hot[:-1, None] & ~hot[-1] & (expected > 0) & settled[:, None]
+    noises = noise, clump, past_noise, past_clump
+    changes |= _measure_dispersion(state, faults, m[:-1], expected, shape[:-1], calm, noises, seconds)
+    if not hot[-1] and in_pool.any():
+        changes |= _measure_pool(state, k[-1], m[-1], e[-1], shape[-1], active, clump, seconds)
+    return CountStep(
+        _change(state, changes),
+        plain_e,
+        m,
+        np.minimum(step[DEPLOY_RISES], DEPLOY_CLIP),
+        Dispersion(rows_clump[:, 0], rows_noise[:, 0], weights),
+    )
+
+
+def measure_surprise(k: Array, m: Array, kappa: Array) -> Array:
+    """Return, for each rise, by how much a rise explains the counts better than none (negative binomial)."""
+    found: Array = k * np.log(RISES / MARGIN) - (k + kappa) * np.log((kappa + RISES * m) / (kappa + MARGIN * m))
+    return found
+
+
+def _compare_with_others(k: Array, e: Array, dispersion: Array) -> Array:
+    """Return, for each rise, by how much a rise explains a zone's part of all counts (conditional binomial)."""
+    total_k, total_e = k.sum(axis=1, keepdims=True), e.sum(axis=1, keepdims=True)
+    share = np.divide(e, total_e, out=np.zeros_like(e), where=total_e > 0)
+    found: Array = (
+        k * np.log(RISES / MARGIN) - total_k * np.log((1 + (RISES - 1) * share) / (1 + (MARGIN - 1) * share))
+    ) / dispersion
+    return found
+
+
+def _measure_dispersion(
+    state: CountState,
+    k: Array,
+    m: Array,
+    e: Array,
+    shape: Array,
+    calm: Mask,
+    noises: tuple[float, float, float, float],
+    seconds: float,
+) -> dict[str, Array | int]:
+    keep = decay(DISPERSION_MEMORY, seconds)
+    noise, clump, past_noise, past_clump = noises
+    fit = np.empty_like(state.fit)
+    for row, (mean, uncertainty, c, rho) in enumerate(
+        ((m, m**2 / shape, clump, noise), (e, 0.0, past_clump, past_noise))
+    ):
+        v = c * mean + rho * mean**2
+        y = np.minimum((k - mean) ** 2, CLIP_VARIANCE * v + CLIP_COUNT) - uncertainty
+        w = np.where(calm, 1.0 / (v + 0.02) ** 2, 0.0)
+        fit[row] = state.fit[row] * keep + [
+            (w * mean**2).sum(),
+            (w * mean**3).sum(),
+            (w * mean**4).sum(),
+            (w * y * mean).sum(),
+            (w * y * mean**2).sum(),
+        ]
+        if row == 0:
+            relative = np.where(calm, 1.0 / (v + 0.02), 0.0)
+            measured = state.measured * keep + (relative * y).sum(axis=1)
+            fitted = state.fitted * keep + (relative * v).sum(axis=1)
+    return {"fit": fit, "measured": measured, "fitted": fitted}
+
+
+def _measure_pool(
+    state: CountState, k: Array, m: Array, e: Array, shape: Array, active: Mask, clump: float, seconds: float
+) -> dict[str, Array | int]:
+    """Add a bin to the block of the pool. At the end of the block, measure its noise."""
+    block = state.block + np.array([k, m, m**2 / shape, e, shape])
+    bins = state.block_bins + 1
+    if bins * seconds < BLOCK:
+        return {"block": block, "block_bins": bins}
+    k, m, _, e, shape = block
+    shape = shape / bins
+    found = np.empty((2, 2))
+    for row, (mean, uncertainty) in enumerate(((m, m**2 / shape), (e, 0.0))):
+        used = active & (mean > 0)
+        variance = np.minimum((k - mean) ** 2, CLIP_VARIANCE * (clump * mean + mean**2 / bins) + CLIP_COUNT)
+        noise = np.divide(bins * (variance - clump * mean - uncertainty), mean**2, out=np.zeros_like(mean), where=used)
+        # A pool with few counts says little about its noise.
+        weight = np.where(used, mean / (mean + 10.0), 0.0)
+        found[row] = (weight * noise).sum(), weight.sum()
+    keep = decay(DISPERSION_MEMORY, bins * seconds)
+    return {"pool_noise": state.pool_noise * keep + found, "block": np.zeros_like(block), "block_bins": 0}
+
+
+def _get_pool_noise(state: CountState, row: int) -> float:
+    total, weight = state.pool_noise[row].tolist()
+    return min(max((total + 0.05 * 3) / (weight + 3), LOWEST_POOL_NOISE), HIGHEST_NOISE)
+
+
+def _with_pool(values: Array, weights: Array) -> Array:
+    return np.vstack([values, (values * weights).sum(axis=0)])
+
+
+def _change(state: CountState, changes: dict[str, Array | int]) -> CountState:
+    return CountState(**(asdict(state) | changes))

@@ -1,0 +1,121 @@
+"""Find out whether a zone fails, or only a few of its instances: leave out the worst, and look again. Pure."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from holdfast.detect import counts, latency
+from holdfast.detect.cusum import GUARD, Array
+from holdfast.detect.findings import Finding, Signal
+from holdfast.detect.streams import InstanceBin, StreamStep
+
+FEW = 6
+"""Below this number of instances one is left out, and from it on two, or more of a large zone."""
+LEFT_OUT = 0.1
+"""Share of the instances of a large zone that is left out."""
+
+
+class InstanceReport(NamedTuple):
+    """The evidence against a zone without its worst instances."""
+
+    worst: tuple[str, ...]
+    """The instances that were left out; none if the zone has a single instance."""
+    instances: int
+    evidence: float
+
+    @property
+    def is_zone(self) -> bool:
+        """Whether the rest of the zone fails, too. A single instance cannot be told from its zone."""
+        return not self.worst or self.evidence >= GUARD
+
+    @property
+    def is_instance(self) -> bool:
+        """Whether the rest of the zone is healthy."""
+        return bool(self.worst) and self.evidence < 0
+
+
+def leave_out_worst(finding: Finding, bins: Sequence[InstanceBin], step: StreamStep) -> InstanceReport:
+    """Return the evidence of the last minutes without the worst instances of the zone."""
+    names = sorted({name for each in bins for name in each.names[finding.zone] if name})
+    if len(names) < 2:
+        return InstanceReport((), len(names), GUARD)
+    if finding.signal is Signal.LATENCY:
+        return _leave_out_slow(finding, bins, step, names)
+    return _leave_out_failing(finding, bins, step, names)
+
+
+def _leave_out_failing(
+    finding: Finding, bins: Sequence[InstanceBin], step: StreamStep, names: Sequence[str]
+) -> InstanceReport:
+    found = step.fault_step if finding.signal is Signal.FAULTS else step.slow_step
+    pool = len(step.thresholds) - 1
+    row, zone = finding.row, finding.zone
+    rows = slice(0, pool) if row == pool else slice(row, row + 1)
+    weights = found.dispersion.weights[:, zone, None] if row == pool else np.ones((1, 1))
+    counted, predicted = np.zeros((len(bins), len(names))), np.zeros((len(bins), len(names)))
+    for index, each in enumerate(bins):
+        own = [names.index(name) for name in each.names[zone] if name]
+        if not own:
+            continue
+        requests, faults, whole = (
+            (each.requests, each.faults, each.predicted)
+            if finding.signal is Signal.FAULTS
+            else (each.latencies, each.slow, each.slow_predicted)
+        )
+        requests, faults = requests[rows, zone, : len(own)] * weights, faults[rows, zone, : len(own)] * weights
+        total = requests.sum()
+        counted[index, own] = faults.sum(axis=0)
+        predicted[index, own] = whole[row, zone] * requests.sum(axis=0) / total if total else 0.0
+    rest, worst = _split((counted - predicted).sum(axis=0), names)
+    clump, noise = float(found.dispersion.clump[row]), float(found.dispersion.noise[row])
+    k, m = counted[:, rest].sum(axis=1) / clump, predicted[:, rest].sum(axis=1) / clump
+    step_by_rise = counts.measure_surprise(k[:, None], m[:, None], np.array(1.0 / (noise + counts.LOWEST_NOISE)))[
+        :, :, 0
+    ]
+    return InstanceReport(worst, len(names), _sum_up(step_by_rise))
+
+
+def _leave_out_slow(
+    finding: Finding, bins: Sequence[InstanceBin], step: StreamStep, names: Sequence[str]
+) -> InstanceReport:
+    pool = len(step.thresholds) - 1
+    row, zone = finding.row, finding.zone
+    rows = slice(0, pool) if row == pool else slice(row, row + 1)
+    divisor = step.latency_step.dispersion
+    share = 1.0 / divisor[rows, zone, None]
+    if row == pool:
+        share = share / divisor[pool, zone]
+    usual = step.state.latency.score_sums / (step.state.latency.score_counts + latency.PRIOR_SCORES)
+    sizes, sums = np.zeros((len(bins), len(names))), np.zeros((len(bins), len(names)))
+    for index, each in enumerate(bins):
+        own = [names.index(name) for name in each.names[zone] if name]
+        n = each.latencies[rows, zone, : len(own)]
+        others_n = each.latencies[rows].sum(axis=(1, 2)) - each.latencies[rows, zone].sum(axis=1)
+        others_s = (each.scores[rows].sum(axis=2) - each.latencies[rows].sum(axis=2) * usual[rows]).sum(axis=1)
+        own_s = each.scores[rows, zone].sum(axis=1) - each.latencies[rows, zone].sum(axis=1) * usual[rows, zone]
+        others = np.divide(others_s - own_s, others_n, out=np.zeros(len(others_n)), where=others_n > 0)
+        s = each.scores[rows, zone, : len(own)] - n * (usual[rows, zone] + others)[:, None]
+        sizes[index, own], sums[index, own] = (n * share).sum(axis=0), (s * share).sum(axis=0)
+    rest, worst = _split(sums.sum(axis=0), names)
+    gap = latency.SHIFTS[:, 0] - latency.MARGIN
+    square = (latency.SHIFTS[:, 0] ** 2 - latency.MARGIN**2) / 2
+    step_by_shift = gap * sums[:, rest].sum(axis=1) - square * sizes[:, rest].sum(axis=1)
+    return InstanceReport(worst, len(names), _sum_up(step_by_shift))
+
+
+def _split(badness: Array, names: Sequence[str]) -> tuple[list[int], tuple[str, ...]]:
+    """Return the positions of the instances that stay, and the names of the worst, which are left out."""
+    number = 1 if len(names) < FEW else max(2, round(LEFT_OUT * len(names)))
+    order = np.argsort(-badness, kind="stable").tolist()
+    # Only those that are worse than expected are to blame.
+    blamed = [names[index] for index in order[:number] if badness[index] > 0]
+    return sorted(order[number:]), tuple(blamed) or (names[order[0]],)
+
+
+def _sum_up(steps: Array) -> float:
+    """Return the evidence after all bins, by a CUSUM for each rise."""
+    total = np.zeros(len(steps))
+    for step in steps.T:
+        total = np.maximum(total, 0.0) + step
+    return float(total.max())

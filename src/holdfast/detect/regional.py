@@ -1,0 +1,135 @@
+"""Find failures of several zones at once, and of the resources that zones share. Pure.
+
+Consumers see a failing resource first. Its own monitoring may see nothing: that is a gray failure.
+"""
+
+import math
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from msgspec import Struct
+
+from holdfast._types import Operation, Side, Zone
+from holdfast.detect import counts, latency
+from holdfast.detect.cusum import GUARD, SUSPICIOUS, Array
+from holdfast.detect.measurements import Measurements, StreamKey
+from holdfast.detect.streams import StreamStep
+from holdfast.telemetry.window import Window
+
+if TYPE_CHECKING:
+    from holdfast.detect.sentences import Scene
+
+AFFECTED_ZONES = 2
+"""Zones whose consumers must be affected before the resource, and not a zone, is to blame."""
+MISSING_REQUESTS = 10.0
+"""Requests to a resource that must be missing in a zone before its consumers count as affected."""
+MIN_SLOWDOWN = math.log(1.3)
+
+
+class Observability(StrEnum):
+    """Who sees a failure of a resource: its own monitoring, or its consumers."""
+
+    HEALTHY = "healthy"
+    MASKED = "masked"
+    """Only its own monitoring does: consumers are not affected."""
+    DETECTED = "detected"
+    GRAY = "gray"
+    """Only its consumers do."""
+
+
+class ResourceView(Struct, frozen=True):
+    """A shared resource as its consumers and as it sees itself."""
+
+    name: str
+    zone: Zone | None
+    """The zone that it is in, if that is known."""
+    affected: tuple[Zone, ...]
+    """Zones whose consumers are affected."""
+    silent: tuple[Zone, ...]
+    """Those of them whose consumers get no answer at all."""
+    since: float
+    state: Observability
+
+    @property
+    def is_failing(self) -> bool:
+        return len(self.affected) >= AFFECTED_ZONES
+
+    def to_evidence(self) -> dict[str, Any]:
+        return {"observability": str(self.state), "affected_zones": list(self.affected)}
+
+
+class Regional(Struct, frozen=True):
+    """The zones that are worse than their own past."""
+
+    zones: tuple[int, ...]
+    row: int
+    since: float | None
+
+    def describe(self, scene: "Scene") -> str:
+        """Return the part of a sentence that says what is wrong."""
+        if not self.zones:
+            return "more than one zone is unhealthy"
+        return f"several zones are worse than usual in {scene.name_stream(self.row)}"
+
+
+def find_regional(step: StreamStep, at: float, seconds: float) -> Regional:
+    """Return the stream in which most zones are worse than their own past."""
+    past = get_past_evidence(step)
+    is_above = past >= step.thresholds[:, None]
+    number = is_above.sum(axis=1)
+    row = int(np.argmax(number * 1000.0 + past.sum(axis=1)))
+    zones = np.flatnonzero(is_above[row])
+    if len(zones) < AFFECTED_ZONES:
+        return Regional((), row, None)
+    bins = float(step.state.counts.rising_bins[row, zones].max())
+    return Regional(tuple(zones.tolist()), row, at - max(bins, 1.0) * seconds)
+
+
+def get_past_evidence(step: StreamStep) -> Array:
+    """Return the evidence of each stream and zone against its own past, from faults or latency."""
+    faults = step.state.counts.against_past.max(axis=0) - math.log(len(counts.RISES))
+    slow = step.state.latency.against_past.max(axis=0) - math.log(len(latency.SHIFTS))
+    is_slower = latency.get_shifts(step.state.latency, fast=False) >= MIN_SLOWDOWN
+    found: Array = np.maximum(faults, np.where(is_slower, slow, 0.0))
+    return found
+
+
+def view_resources(step: StreamStep, measurements: Measurements, window: Window) -> list[ResourceView]:
+    """Return how consumers in each zone, and its own monitoring, see each declared resource."""
+    past = get_past_evidence(step)
+    rows = {key: row for row, key in enumerate(step.state.streams)}
+    reporting = measurements.requests.sum(axis=(0, 2)) > 0
+    found = []
+    for resource in window.resources:
+        used = _find_rows(rows, resource.operations, Side.CLIENT)
+        own = _find_rows(rows, resource.operations, Side.SERVER)
+        is_failing = (
+            (past[used] >= step.thresholds[used, None]).any(axis=0) if used else np.zeros(len(reporting), np.bool_)
+        )
+        is_silent = (step.state.missing[used] >= MISSING_REQUESTS).any(axis=0) & reporting if used else is_failing
+        affected = np.flatnonzero(is_failing | is_silent)
+        seen_by_consumers = bool((past[used].max(axis=0) >= GUARD).any() or is_silent.any()) if used else False
+        seen_by_itself = bool((past[own] >= SUSPICIOUS).any()) if own else False
+        bins = float(step.state.counts.rising_bins[used].max()) if used else 1.0
+        found.append(
+            ResourceView(
+                resource.name,
+                resource.zone,
+                tuple(window.zones[each] for each in affected.tolist()),
+                tuple(window.zones[each] for each in np.flatnonzero(is_silent).tolist()),
+                window.end - max(bins, 1.0) * window.seconds,
+                _classify(seen_by_consumers=seen_by_consumers, seen_by_itself=seen_by_itself),
+            )
+        )
+    return found
+
+
+def _classify(*, seen_by_consumers: bool, seen_by_itself: bool) -> Observability:
+    if seen_by_consumers:
+        return Observability.DETECTED if seen_by_itself else Observability.GRAY
+    return Observability.MASKED if seen_by_itself else Observability.HEALTHY
+
+
+def _find_rows(rows: dict[StreamKey, int], operations: tuple[Operation, ...], side: Side) -> list[int]:
+    return [rows[key] for each in operations if (key := StreamKey(side, each)) in rows]

@@ -1,0 +1,128 @@
+"""Say in one plain sentence what a verdict is about. Pure."""
+
+import math
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from holdfast._types import Zone
+from holdfast.detect import latency
+from holdfast.detect.findings import Finding, Signal
+from holdfast.detect.instances import InstanceReport
+from holdfast.detect.measurements import Measurements
+from holdfast.detect.streams import StreamStep
+from holdfast.telemetry.window import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from holdfast.detect.regional import ResourceView
+
+
+class Scene(NamedTuple):
+    """One window with everything that was found in it."""
+
+    window: Window
+    step: StreamStep
+    measurements: Measurements
+    findings: "Sequence[Finding]"
+
+    @property
+    def zones_out(self) -> list[Zone]:
+        return sorted(self.window.zones_out)
+
+    def name_stream(self, row: int) -> str:
+        """Return the name of an operation, or `all requests`."""
+        streams = self.step.state.streams
+        return str(streams[row]) if row < len(streams) else "all requests"
+
+    def get_rate(self, row: int, zones: "list[int]") -> float:
+        """Return the share of failed requests in the last minute or so."""
+        found = self.step.state.counts
+        requests = float(found.slow_requests[row, zones].sum())
+        return float(found.slow_faults[row, zones].sum()) / requests if requests else 0.0
+
+    def read(self, zone: int) -> dict[str, Any]:
+        """Return the measurements of a zone in this window."""
+        requests, faults = (
+            each[:, zone].sum(axis=0) for each in (self.measurements.requests, self.measurements.faults)
+        )
+        return {
+            "requests": int(requests.sum()),
+            "faults": int(faults.sum()),
+            "fault_rate": round(float(faults.sum() / requests.sum()), 4) if requests.sum() else None,
+            "instances": int(np.count_nonzero(requests)),
+            "failing_instances": int(np.count_nonzero(faults)),
+        }
+
+
+def describe_finding(scene: Scene, finding: Finding, report: InstanceReport | None = None) -> str:
+    """Return the sentence about a zone, or about its worst instances if the `report` blames them."""
+    zone = scene.window.zones[finding.zone]
+    others = [index for index in range(len(scene.window.zones)) if index != finding.zone]
+    stream = scene.name_stream(finding.row)
+    subject = zone if report is None else f"{', '.join(report.worst)} in {zone}"
+    reading = scene.read(finding.zone)
+    instances = f"{reading['failing_instances']} of {reading['instances']} instances"
+    if report is not None:
+        instances = f"the other {report.instances - len(report.worst)} instances of the zone do not"
+    since = f"since {format_time(finding.since)}"
+    if finding.signal is Signal.FAULTS:
+        own, rest = scene.get_rate(finding.row, [finding.zone]), scene.get_rate(finding.row, others)
+        if report is not None:
+            return f"{subject} fails requests of {stream}, {instances}; {since}"
+        return f"{subject} fails {_percent(own)} of {stream}, the others {_percent(rest)}; {instances}; {since}"
+    if finding.signal is Signal.THROUGHPUT:
+        expected = float(scene.step.predicted_requests[finding.zone])
+        share = reading["requests"] / expected if expected else 0.0
+        return f"{subject} gets {_percent(share)} of the requests that it usually gets; {since}"
+    shifts = latency.get_shifts(scene.step.state.latency, fast=False)[finding.row]
+    own_factor, rest_factor = (
+        math.exp(float(shifts[finding.zone])),
+        math.exp(max(float(shifts[each]) for each in others)),
+    )
+    if report is not None:
+        return f"{subject} is slower than usual in {stream}, {instances}; {since}"
+    if finding.signal is Signal.SLOW:
+        found = scene.step.state.slow
+        rise = float(
+            (found.slow_faults + 0.5)[finding.row, finding.zone]
+            / (found.slow_expected + 0.5)[finding.row, finding.zone]
+        )
+        return f"{subject} has {rise:.1f} times as many slow requests as usual in {stream}; {since}"
+    return (
+        f"{subject} takes {own_factor:.1f} times as long as usual for {stream}, the others "
+        f"{rest_factor:.1f} times; {since}"
+    )
+
+
+def describe_resource(scene: Scene, view: "ResourceView") -> str:
+    """Return the sentence about a shared resource."""
+    where = f", which is in {view.zone}" if view.zone else ""
+    silent = f"; no answers in {', '.join(view.silent)}" if view.silent else ""
+    return (
+        f"consumers of {view.name}{where} are affected in {', '.join(view.affected)}{silent}; "
+        f"since {format_time(view.since)}: fail it over, do not evacuate a zone"
+    )
+
+
+def describe_silence(scene: Scene, zone: int, path: str) -> str:
+    """Return the sentence about a zone that reports no requests."""
+    bins = float(scene.step.state.throughput.silent_bins[zone])
+    since = format_time(scene.window.end - bins * scene.window.seconds)
+    name = scene.window.zones[zone]
+    if path:
+        return f"{name} reports no requests since {since}, and {path}"
+    return f"{name} reports no requests since {since}: it may have failed, or only its telemetry"
+
+
+def format_time(at: float) -> str:
+    """Return a time of day in UTC."""
+    return f"{datetime.fromtimestamp(at, UTC):%H:%M:%S} UTC"
+
+
+def _percent(share: float) -> str:
+    """Return a share with two significant digits."""
+    value = 100 * share
+    return f"{value:.0f} %" if value >= 10 else f"{value:.1f} %" if value >= 0.1 or not value else f"{value:.2g} %"

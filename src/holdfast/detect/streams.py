@@ -1,0 +1,449 @@
+"""Learn how each operation behaves in each zone, and collect evidence against zones. Pure.
+
+A bin is learned ten minutes late, and not at all while there is evidence against its operation: a failure must not
+become the new normal before it is found. In its first half hour, an operation is only learned.
+"""
+
+from typing import Any
+
+import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
+from numpy.typing import NDArray
+
+from holdfast._types import Operation, Side
+from holdfast.detect import counts, latency, throughput
+from holdfast.detect.counts import CountState, CountStep
+from holdfast.detect.cusum import SUSPICIOUS, Array, Mask, decay, find_threshold
+from holdfast.detect.latency import LatencyState, LatencyStep, Scores
+from holdfast.detect.measurements import BUCKETS, MIDDLES, Measurements, StreamKey
+from holdfast.detect.throughput import ThroughputState
+
+LEARNING = 1800.0
+"""Seconds in which an operation is only learned."""
+SETTLING = LEARNING / 2
+"""Seconds after which the baseline is good enough to measure noise against it."""
+LAG = 600.0
+"""Seconds after which a bin is learned."""
+MAX_FROZEN = 6 * 3600.0
+"""Seconds after which even suspicious bins are learned: a change that lasts this long is the new normal."""
+DEPLOY_WINDOW = 600.0
+"""Seconds of evidence that are kept to find out whether it outlasts a deploy."""
+INSTANCE_WINDOW = 300.0
+"""Seconds of measurements by instance that are kept to find out whether a few instances cause the evidence."""
+FORGET = 86_400.0
+"""Seconds after which an operation without requests is forgotten."""
+MIN_REFERENCE = 200.0
+"""Requests from which the distribution of an operation's latencies is known."""
+MINUTE = 60.0
+
+Small = NDArray[np.float32]
+
+
+class PendingBin(Struct):
+    """A bin that is not learned yet."""
+
+    requests: Small
+    faults: Small
+    slow_expected: Small
+    slow_faults: Small
+    scores: Small
+    """Counts, sums of scores and sums of logarithms, by operation and zone."""
+    suspicious: Mask
+    """By stream: whether there was evidence against any zone."""
+
+
+class PendingMinute(Struct):
+    """Latencies of a minute, by operation and bucket, that are not learned yet."""
+
+    histograms: Small
+    suspicious: Mask
+
+
+class InstanceBin(Struct):
+    """Measurements of a bin by instance. They are not saved: after a restart, some minutes are missing."""
+
+    names: tuple[tuple[str, ...], ...]
+    requests: Array
+    faults: Array
+    latencies: Array
+    """Requests with a known latency."""
+    slow: Array
+    scores: Array
+    predicted: Array
+    slow_predicted: Array
+
+
+class StreamState(Struct):
+    """Knowledge about the operations of a workload, and the evidence against its zones."""
+
+    zones: tuple[str, ...]
+    keys: tuple[tuple[Side, str, str], ...]
+    """Side, service and name of each operation: the rows of all arrays."""
+    first_seen: Array
+    last_seen: Array
+    """Times by operation."""
+    started_at: float
+    counts: CountState
+    slow: CountState
+    latency: LatencyState
+    throughput: ThroughputState
+    usual: Array
+    """By operation and zone: requests in a bin, averaged over half an hour."""
+    missing: Array
+    """By operation and zone: requests that are missing since the last one."""
+    frozen: Array
+    """By operation: seconds for which nothing was learned."""
+    pending: list[PendingBin]
+    minute: PendingMinute
+    minute_bins: int
+    minutes: list[PendingMinute]
+    deploy_faults: list[Small]
+    deploy_slow: list[Small]
+    deploy_latency: list[Small]
+    """Evidence of the last bins, by rise, stream and zone."""
+
+    @property
+    def streams(self) -> list[StreamKey]:
+        return [StreamKey(side, Operation(service, name)) for side, service, name in self.keys]
+
+
+class StreamStep(Struct):
+    """The outcome of one bin."""
+
+    state: StreamState
+    fault_step: CountStep
+    slow_step: CountStep
+    latency_step: LatencyStep
+    predicted_requests: Array
+    """By zone."""
+    instances: InstanceBin
+    thresholds: Array
+    """By stream: the evidence that isolates."""
+    is_known: Mask
+    """By stream: whether it was learned long enough."""
+
+
+def build_stream_state(zones: tuple[str, ...], at: float) -> StreamState:
+    """Return the state without any operation."""
+    return StreamState(
+        zones,
+        (),
+        np.zeros(0),
+        np.zeros(0),
+        at,
+        counts.build_count_state(0, len(zones)),
+        counts.build_count_state(0, len(zones)),
+        latency.build_latency_state(0, len(zones), BUCKETS),
+        throughput.build_throughput_state(len(zones)),
+        np.zeros((0, len(zones))),
+        np.zeros((0, len(zones))),
+        np.zeros(0),
+        [],
+        PendingMinute(np.zeros((0, BUCKETS), np.float32), np.zeros(1, np.bool_)),
+        0,
+        [],
+        [],
+        [],
+        [],
+    )
+
+
+def arrange(state: StreamState, keys: list[StreamKey], at: float) -> StreamState:
+    """Return the state with a row for each of `keys`, too, and without operations that have no requests any more."""
+    known = {key: row for row, key in enumerate(state.streams)}
+    new = [key for key in keys if key not in known]
+    seen = np.fromiter((known[key] for key in keys if key in known), np.intp)
+    last_seen = state.last_seen.copy()
+    last_seen[seen] = at
+    kept = [row for row in range(len(state.keys)) if last_seen[row] > at - FORGET]
+    if not new and len(kept) == len(state.keys):
+        return replace(state, last_seen=last_seen)
+    rows = np.array([*kept, *[-1] * len(new)], np.intp)
+
+    def by_operation(array: Any, axis: int = 0) -> Any:
+        taken = (
+            np.take(array, np.maximum(rows, 0), axis=axis)
+            if array.shape[axis]
+            else np.zeros((*array.shape[:axis], len(rows), *array.shape[axis + 1 :]), array.dtype)
+        )
+        shape = [1] * taken.ndim
+        shape[axis] = len(rows)
+        return np.where((rows >= 0).reshape(shape), taken, np.zeros((), array.dtype))
+
+    def by_stream(array: Any, axis: int = 0) -> Any:
+        pool = np.take(array, [array.shape[axis] - 1], axis=axis)
+        operations = np.take(array, range(array.shape[axis] - 1), axis=axis)
+        return np.concatenate([by_operation(operations, axis), pool], axis=axis)
+
+    def rearrange(part: Any, operations: tuple[str, ...], streams: tuple[str, ...], rises: tuple[str, ...]) -> Any:
+        changes = {name: by_operation(getattr(part, name)) for name in operations}
+        changes |= {name: by_stream(getattr(part, name)) for name in streams}
+        changes |= {name: by_stream(getattr(part, name), 1) for name in rises}
+        return replace(part, **changes)
+
+    def arrange_minute(minute: PendingMinute) -> PendingMinute:
+        return PendingMinute(by_operation(minute.histograms), by_stream(minute.suspicious))
+
+    arrays = ("requests", "faults", "slow_expected", "slow_faults")
+    return replace(
+        state,
+        keys=(
+            *(state.keys[row] for row in kept),
+            *((key.side, key.operation.service, key.operation.name) for key in new),
+        ),
+        first_seen=np.append(state.first_seen[kept], np.full(len(new), at)),
+        last_seen=np.append(last_seen[kept], np.full(len(new), at)),
+        counts=rearrange(state.counts, *counts.AXES),
+        slow=rearrange(state.slow, *counts.AXES),
+        latency=rearrange(state.latency, *latency.AXES),
+        usual=by_operation(state.usual),
+        missing=by_operation(state.missing),
+        frozen=by_operation(state.frozen),
+        pending=[
+            PendingBin(
+                **{name: by_operation(getattr(each, name)) for name in arrays},
+                scores=by_operation(each.scores, 1),
+                suspicious=by_stream(each.suspicious),
+            )
+            for each in state.pending
+        ],
+        minute=arrange_minute(state.minute),
+        minutes=[arrange_minute(each) for each in state.minutes],
+        deploy_faults=[by_stream(each, 1) for each in state.deploy_faults],
+        deploy_slow=[by_stream(each, 1) for each in state.deploy_slow],
+        deploy_latency=[by_stream(each, 1) for each in state.deploy_latency],
+    )
+
+
+def forget_evidence(state: StreamState) -> StreamState:
+    """Return the state with everything that was learned, but without evidence: for the time after a gap."""
+
+    def clear(part: Any, names: tuple[str, ...]) -> Any:
+        return replace(part, **{name: np.zeros_like(getattr(part, name)) for name in names})
+
+    recent = (*counts.AXES[1], *counts.AXES[2])
+    return replace(
+        state,
+        counts=clear(state.counts, recent),
+        slow=clear(state.slow, recent),
+        latency=clear(state.latency, latency.RECENT),
+        throughput=clear(state.throughput, throughput.RECENT),
+        pending=[],
+        minutes=[],
+        deploy_faults=[],
+        deploy_slow=[],
+        deploy_latency=[],
+    )
+
+
+def advance(
+    state: StreamState,
+    measurements: Measurements,
+    at: float,
+    seconds: float,
+    *,
+    active: Mask,
+    balanced: Mask,
+    false_isolations: float,
+    is_learning: bool,
+) -> StreamStep:
+    """Add one bin, whose end is `at`.
+
+    Only zones that are `active` are evaluated, and only the traffic of those that are `balanced`, which have their
+    usual share. Without `is_learning` nothing is learned, as long as a verdict is open.
+    """
+    state = _learn(state, active, seconds, may_learn=is_learning)
+    operations, zones, _ = measurements.shape
+    is_new = at - state.first_seen < LEARNING
+    requests, faults = measurements.requests.sum(axis=2), measurements.faults.sum(axis=2)
+    of_service = np.array([side is Side.SERVER for side, _, _ in state.keys], np.bool_)
+    by_zone = requests[of_service].sum(axis=0)
+    bin_ = _measure_latencies(state, measurements)
+    scores = Scores(bin_.latencies.sum(axis=2), bin_.scores.sum(axis=2), bin_.logs)
+    slow_expected = scores.counts * bin_.tails[:, None]
+    slow_faults = bin_.slow.sum(axis=2)
+    if is_learning and is_new.any():
+        taken = is_new[:, None] & active
+        state = _learn_bin(state, requests, faults, slow_expected, slow_faults, scores, taken, seconds)
+        reference = latency.learn_reference(state.latency, bin_.histograms, is_new, seconds)
+        state = replace(state, latency=reference)
+    if is_learning and at - state.started_at < LEARNING:
+        shares = throughput.learn_shares(state.throughput, by_zone, np.ones(zones, np.bool_), seconds)
+        state = replace(state, throughput=shares)
+    known = int((~is_new).sum())
+    threshold = find_threshold(known, zones, false_isolations, seconds)
+    pool = find_threshold(1, zones, false_isolations, seconds)
+    thresholds = np.append(np.full(operations, threshold), pool)
+    in_pool = of_service & ~is_new
+    settled = at - state.first_seen >= SETTLING
+    fault_step = counts.advance_counts(
+        state.counts,
+        requests,
+        faults,
+        active,
+        thresholds,
+        seconds,
+        has_baseline=False,
+        in_pool=in_pool,
+        settled=settled,
+    )
+    slow_step = counts.advance_counts(
+        state.slow,
+        slow_expected,
+        slow_faults,
+        active,
+        thresholds,
+        seconds,
+        has_baseline=True,
+        in_pool=in_pool,
+        settled=settled,
+    )
+    latency_step = latency.advance_latency(
+        state.latency, scores, active, thresholds, seconds, in_pool=in_pool, settled=settled
+    )
+    throughput_step = throughput.advance_throughput(state.throughput, by_zone, active & balanced, pool, seconds)
+    is_known = np.append(~is_new, bool(in_pool.any()))
+    kept, keep = round(DEPLOY_WINDOW / seconds), decay(throughput.SHARE_MEMORY, seconds)
+    state = replace(
+        state,
+        counts=_forget_new(fault_step.state, is_known),
+        slow=_forget_new(slow_step.state, is_known),
+        latency=_forget_new(latency_step.state, is_known),
+        throughput=throughput_step.state,
+        usual=np.where(requests > 0, state.usual * keep + requests * (1 - keep), state.usual),
+        missing=np.where((requests > 0) | ~active, 0.0, state.missing + state.usual),
+        deploy_faults=[*state.deploy_faults, fault_step.deploy_evidence.astype(np.float32)][-kept:],
+        deploy_slow=[*state.deploy_slow, slow_step.deploy_evidence.astype(np.float32)][-kept:],
+        deploy_latency=[*state.deploy_latency, latency_step.deploy_evidence.astype(np.float32)][-kept:],
+    )
+    suspicious = find_suspicious(state)
+    waiting = PendingBin(
+        *(each.astype(np.float32) for each in (requests, faults, slow_expected, slow_faults, np.stack(scores))),
+        suspicious,
+    )
+    minute = PendingMinute(
+        state.minute.histograms + bin_.histograms.astype(np.float32), state.minute.suspicious | suspicious
+    )
+    minute_bins = state.minute_bins + 1
+    minutes = state.minutes
+    if minute_bins * seconds >= MINUTE:
+        minutes = [*minutes, minute]
+        minute, minute_bins = PendingMinute(np.zeros_like(minute.histograms), np.zeros_like(suspicious)), 0
+    state = replace(state, pending=[*state.pending, waiting], minute=minute, minute_bins=minute_bins, minutes=minutes)
+    by_instance = InstanceBin(
+        measurements.instances,
+        measurements.requests,
+        measurements.faults,
+        bin_.latencies,
+        bin_.slow,
+        bin_.scores,
+        fault_step.predicted,
+        slow_step.predicted,
+    )
+    return StreamStep(
+        state, fault_step, slow_step, latency_step, throughput_step.predicted, by_instance, thresholds, is_known
+    )
+
+
+def find_suspicious(state: StreamState) -> Mask:
+    """Return, by stream, whether there is evidence against any zone."""
+    found: Mask = (
+        (counts.get_evidence(state.counts) > SUSPICIOUS)
+        | (counts.get_evidence(state.slow) > SUSPICIOUS)
+        | (latency.get_evidence(state.latency) > SUSPICIOUS)
+    ).any(axis=1)
+    return found
+
+
+class _Latencies(Struct):
+    """The latencies of one bin, compared with the reference."""
+
+    latencies: Array
+    scores: Array
+    slow: Array
+    """By operation, zone and instance: requests, sums of scores, and slow requests."""
+    logs: Array
+    """By operation and zone: sums of logarithms."""
+    histograms: Array
+    """By operation and bucket."""
+    tails: Array
+    """By operation: the share of requests that is usually slow."""
+
+
+def _measure_latencies(state: StreamState, measurements: Measurements) -> _Latencies:
+    operations, zones, instances = measurements.shape
+    reference = state.latency.reference
+    weights = latency.build_weights(reference)
+    last, tails = latency.find_tails(reference)
+    is_known = reference.sum(axis=1) >= MIN_REFERENCE
+    cells, buckets, values = measurements.cells, measurements.buckets, measurements.values
+    rows = cells // (zones * instances)
+    shape, size = measurements.shape, operations * zones * instances
+
+    def count(positions: Any, weighted: Array, length: int) -> Array:
+        return np.bincount(positions, weighted, length).astype(np.float64, copy=False)
+
+    scored = values * is_known[rows]
+    return _Latencies(
+        count(cells, values, size).reshape(shape),
+        count(cells, scored * weights[rows, buckets], size).reshape(shape),
+        count(cells, scored * (buckets > last[rows]), size).reshape(shape),
+        count(cells // instances, values * MIDDLES[buckets], operations * zones).reshape(operations, zones),
+        count(rows * BUCKETS + buckets, values, operations * BUCKETS).reshape(operations, BUCKETS),
+        np.where(is_known, tails, 0.0),
+    )
+
+
+def _learn(state: StreamState, active: Mask, seconds: float, *, may_learn: bool) -> StreamState:
+    """Learn the bin that is old enough by now."""
+    pending, minutes = state.pending, state.minutes
+    now = find_suspicious(state)
+    if len(pending) >= round(LAG / seconds):
+        bin_, pending = pending[0], pending[1:]
+        suspicious = bin_.suspicious | now
+        is_held = suspicious[:-1] | suspicious[-1] | (not may_learn)
+        frozen = np.where(is_held, state.frozen + seconds, 0.0)
+        learned = ~is_held | (frozen > MAX_FROZEN)
+        state = replace(state, frozen=frozen, pending=pending)
+        requests, faults, slow_expected, slow_faults, scores = (
+            each.astype(np.float64)
+            for each in (bin_.requests, bin_.faults, bin_.slow_expected, bin_.slow_faults, bin_.scores)
+        )
+        taken = learned[:, None] & active
+        state = _learn_bin(state, requests, faults, slow_expected, slow_faults, Scores(*scores), taken, seconds)
+        of_service = [side is Side.SERVER for side, _, _ in state.keys]
+        is_usual = (throughput.get_evidence(state.throughput) < SUSPICIOUS) | ~active
+        shares = throughput.learn_shares(state.throughput, requests[of_service].sum(axis=0), is_usual, seconds)
+        state = replace(state, throughput=shares)
+    if len(minutes) > LAG / MINUTE:
+        minute, minutes = minutes[0], minutes[1:]
+        suspicious = minute.suspicious | now
+        learned = ~(suspicious[:-1] | suspicious[-1] | (not may_learn)) | (state.frozen > MAX_FROZEN)
+        reference = latency.learn_reference(state.latency, minute.histograms.astype(np.float64), learned, MINUTE)
+        state = replace(state, latency=reference, minutes=minutes)
+    return state
+
+
+def _learn_bin(
+    state: StreamState,
+    requests: Array,
+    faults: Array,
+    slow_expected: Array,
+    slow_faults: Array,
+    scores: Scores,
+    taken: Mask,
+    seconds: float,
+) -> StreamState:
+    return replace(
+        state,
+        counts=counts.learn_counts(state.counts, requests, faults, taken, seconds, has_baseline=False),
+        slow=counts.learn_counts(state.slow, slow_expected, slow_faults, taken, seconds, has_baseline=True),
+        latency=latency.learn_scores(state.latency, scores, taken, seconds),
+    )
+
+
+def _forget_new(part: Any, is_known: Mask) -> Any:
+    """Return a state without the evidence of streams that are not known well enough."""
+    names = [name for name in ("evidence", "against_others", "against_past") if hasattr(part, name)]
+    return replace(part, **{name: getattr(part, name) * is_known[:, None] for name in names})

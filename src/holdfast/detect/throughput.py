@@ -1,0 +1,127 @@
+"""Find zones that get less traffic than their usual share, or report nothing at all. Pure."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+from msgspec import Struct
+
+from holdfast.detect.counts import CLIP_COUNT, CLIP_VARIANCE, fit_dispersion
+from holdfast.detect.cusum import HEADROOM, SUSPICIOUS, Array, Mask, add_evidence, decay
+
+DROPS = np.array([0.5, 0.2, 0.02])[:, None]
+"""Drops that are looked for, as shares of the expected requests."""
+ISOLATING = [1, 2]
+"""The drops, by index, that isolate a zone: a drop to a half looks like scaling."""
+MARGIN = 0.7
+SHARE_MEMORY, LEVEL_MEMORY, DISPERSION_MEMORY = 1800.0, 300.0, 4 * 3600.0
+SILENT_BINS = 3
+SILENT_EXPECTED = 3.0
+"""Independent requests that must be missing before a zone counts as silent."""
+MIN_EXPECTED = 100.0
+"""Expected requests in a bin from which a drop isolates; with fewer it is only shown."""
+
+
+class ThroughputState(Struct):
+    """Knowledge about the traffic of the zones. Arrays are never changed in place."""
+
+    shares: Array
+    """By zone: learned requests; a zone's share is its part of the sum."""
+    fit: Array
+    level: float
+    """Requests of all zones in one bin, averaged over some minutes."""
+    evidence: Array
+    """By drop and zone."""
+    silent_bins: Array
+    missing: Array
+    """By zone: independent requests that are missing since the zone fell silent."""
+    rising_bins: Array
+
+
+RECENT = ("evidence", "silent_bins", "missing", "rising_bins")
+"""The arrays that say something about the last minutes."""
+
+
+class ThroughputStep(NamedTuple):
+    """The surprise of one bin."""
+
+    state: ThroughputState
+    predicted: Array
+    """By zone: requests that follow from those of the other zones."""
+
+
+def build_throughput_state(zones: int) -> ThroughputState:
+    """Return the state without any knowledge."""
+    by_zone = np.zeros(zones)
+    return ThroughputState(by_zone, np.zeros(5), 0.0, np.zeros((len(DROPS), zones)), by_zone, by_zone, by_zone)
+
+
+def get_evidence(state: ThroughputState) -> Array:
+    """Return the evidence for a drop by zone."""
+    best: Array = state.evidence.max(axis=0) - math.log(len(DROPS))
+    return best
+
+
+def get_isolating_evidence(state: ThroughputState) -> Array:
+    """Return the evidence for a drop of 80 % or more by zone."""
+    best: Array = state.evidence[ISOLATING].max(axis=0) - math.log(len(DROPS))
+    return best
+
+
+def find_silent(state: ThroughputState) -> Mask:
+    """Return, by zone, whether it reports no request, although it should have had some."""
+    found: Mask = (
+        (state.silent_bins >= SILENT_BINS) & (state.missing >= SILENT_EXPECTED) & (get_evidence(state) >= SUSPICIOUS)
+    )
+    return found
+
+
+def learn_shares(state: ThroughputState, requests: Array, learned: Mask, seconds: float) -> ThroughputState:
+    """Learn the shares of a bin of some minutes ago. If one zone is left out, all are: their shares depend on it."""
+    if not learned.all() or not requests.sum():
+        return state
+    keep = decay(SHARE_MEMORY, seconds)
+    return _replace(state, shares=state.shares * keep + requests)
+
+
+def advance_throughput(
+    state: ThroughputState, requests: Array, active: Mask, threshold: float, seconds: float
+) -> ThroughputStep:
+    """Add one bin of requests by zone. Zones that are not `active` are left out."""
+    n = requests * active
+    known = state.shares * active
+    share = np.divide(known, known.sum(), out=np.zeros_like(known), where=known.sum() > 0)
+    predicted = np.where(share < 1, (n.sum() - n) * share / np.maximum(1 - share, 1e-9), 0.0)
+    clump, noise = fit_dispersion(state.fit)
+    m, k, kappa = predicted / clump, n / clump, 1.0 / noise
+    step = k * np.log(DROPS / MARGIN) - (k + kappa) * np.log((kappa + DROPS * m) / (kappa + MARGIN * m))
+    evidence = add_evidence(state.evidence, step * active, threshold, threshold + HEADROOM, seconds)
+    is_silent = active & (n == 0) & (known > 0)
+    calm = active & (evidence.max(axis=0) < SUSPICIOUS) & (predicted > 0)
+    v = clump * predicted + noise * predicted**2
+    y = np.minimum((n - predicted) ** 2, CLIP_VARIANCE * v + CLIP_COUNT)
+    w = np.where(calm, 1.0 / (v + 0.02) ** 2, 0.0)
+    mean = predicted
+    sums = [(w * part).sum() for part in (mean**2, mean**3, mean**4, y * mean, y * mean**2)]
+    level_keep = decay(LEVEL_MEMORY, seconds)
+    total = float(n.sum())
+    is_usual = bool(calm.all())
+    return ThroughputStep(
+        _replace(
+            state,
+            evidence=evidence,
+            fit=state.fit * decay(DISPERSION_MEMORY, seconds) + sums,
+            level=state.level * level_keep + (1 - level_keep) * total
+            if is_usual and state.level
+            else state.level or total,
+            silent_bins=np.where(is_silent, state.silent_bins + 1, 0.0),
+            missing=np.where(is_silent, state.missing + predicted / (1 + noise * predicted), 0.0),
+            rising_bins=np.where((evidence > 0).any(axis=0), state.rising_bins + 1, 0.0),
+        ),
+        predicted,
+    )
+
+
+def _replace(state: ThroughputState, **changes: Array | float) -> ThroughputState:
+    values = {name: getattr(state, name) for name in state.__struct_fields__}
+    return ThroughputState(**(values | changes))

@@ -1,0 +1,1 @@
+"""Simulate a service in several zones, with labelled failures."""
