@@ -90,7 +90,7 @@ def evaluate(
         return state, state.verdict or _build_verdict(window, _Conclusion(VerdictKind.UNKNOWN, _REPEATED, window.end))
     streams = _continue(state, window)
     streams = arrange(streams, list_keys(window), window.end)
-    measurements = measure(window, {key: row for row, key in enumerate(streams.streams)})
+    measurements = measure(window, {key: row for row, key in enumerate(streams.keys)})
     active = _select_zones(window, ZoneState.OUT, ZoneState.DRAINING)
     balanced = _select_zones(window, ZoneState.OUT, ZoneState.DRAINING, ZoneState.RETURNING)
     step = advance(
@@ -239,13 +239,12 @@ def _confirm_silence(scene: Scene, zone: int) -> str:
     A stall of telemetry alone looks the same: neither canaries nor the traffic of other zones show it then.
     """
     measurements, state = scene.measurements, scene.step.state
-    canaries = [row for row, (side, _, _) in enumerate(state.keys) if side is Side.CANARY]
+    canaries = [row for row, key in enumerate(state.keys) if key.side is Side.CANARY]
     failed = measurements.faults[canaries, zone].sum()
     if canaries and failed and failed >= 0.5 * measurements.requests[canaries, zone].sum():
         return "canaries fail"
     shares, level = state.throughput.shares, state.throughput.level
-    service = [row for row, (side, _, _) in enumerate(state.keys) if side is Side.SERVER]
-    now = measurements.requests[service].sum()
+    now = measurements.requests[state.is_server].sum()
     share = float(shares[zone] / shares.sum()) if shares.sum() else 0.0
     usual = level * (1 - share)
     rise = now - usual

@@ -97,8 +97,10 @@ def get_past_evidence(step: StreamStep) -> Array:
 
 def view_resources(step: StreamStep, measurements: Measurements, window: Window) -> list[ResourceView]:
     """Return how consumers in each zone, and its own monitoring, see each declared resource."""
+    if not window.resources:
+        return []
     past = get_past_evidence(step)
-    rows = {key: row for row, key in enumerate(step.state.streams)}
+    rows = {key: row for row, key in enumerate(step.state.keys)}
     reporting = measurements.requests.sum(axis=(0, 2)) > 0
     found = []
     for resource in window.resources:

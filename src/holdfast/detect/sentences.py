@@ -34,8 +34,8 @@ class Scene(NamedTuple):
 
     def name_stream(self, row: int) -> str:
         """Return the name of an operation, or `all requests`."""
-        streams = self.step.state.streams
-        return str(streams[row]) if row < len(streams) else "all requests"
+        keys = self.step.state.keys
+        return str(keys[row]) if row < len(keys) else "all requests"
 
     def get_rate(self, row: int, zones: "list[int]") -> float:
         """Return the share of failed requests in the last minute or so."""

@@ -11,7 +11,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from holdfast._types import Operation, Side
+from holdfast._types import Side
 from holdfast.detect import counts, latency, throughput
 from holdfast.detect.counts import CountState, CountStep
 from holdfast.detect.cusum import SUSPICIOUS, Array, Mask, decay, find_threshold
@@ -78,8 +78,10 @@ class StreamState(Struct):
     """Knowledge about the operations of a workload, and the evidence against its zones."""
 
     zones: tuple[str, ...]
-    keys: tuple[tuple[Side, str, str], ...]
-    """Side, service and name of each operation: the rows of all arrays."""
+    keys: tuple[StreamKey, ...]
+    """The operations: the rows of all arrays."""
+    is_server: Mask
+    """By operation: whether the service itself measures it."""
     first_seen: Array
     last_seen: Array
     """Times by operation."""
@@ -103,10 +105,6 @@ class StreamState(Struct):
     deploy_latency: list[Small]
     """Evidence of the last bins, by rise, stream and zone."""
 
-    @property
-    def streams(self) -> list[StreamKey]:
-        return [StreamKey(side, Operation(service, name)) for side, service, name in self.keys]
-
 
 class StreamStep(Struct):
     """The outcome of one bin."""
@@ -129,6 +127,7 @@ def build_stream_state(zones: tuple[str, ...], at: float) -> StreamState:
     return StreamState(
         zones,
         (),
+        np.zeros(0, np.bool_),
         np.zeros(0),
         np.zeros(0),
         at,
@@ -151,7 +150,7 @@ def build_stream_state(zones: tuple[str, ...], at: float) -> StreamState:
 
 def arrange(state: StreamState, keys: list[StreamKey], at: float) -> StreamState:
     """Return the state with a row for each of `keys`, too, and without operations that have no requests any more."""
-    known = {key: row for row, key in enumerate(state.streams)}
+    known = {key: row for row, key in enumerate(state.keys)}
     new = [key for key in keys if key not in known]
     seen = np.fromiter((known[key] for key in keys if key in known), np.intp)
     last_seen = state.last_seen.copy()
@@ -188,10 +187,8 @@ def arrange(state: StreamState, keys: list[StreamKey], at: float) -> StreamState
     arrays = ("requests", "faults", "slow_expected", "slow_faults")
     return replace(
         state,
-        keys=(
-            *(state.keys[row] for row in kept),
-            *((key.side, key.operation.service, key.operation.name) for key in new),
-        ),
+        keys=(*(state.keys[row] for row in kept), *new),
+        is_server=np.append(state.is_server[kept], [key.side is Side.SERVER for key in new]).astype(np.bool_),
         first_seen=np.append(state.first_seen[kept], np.full(len(new), at)),
         last_seen=np.append(last_seen[kept], np.full(len(new), at)),
         counts=rearrange(state.counts, *counts.AXES),
@@ -257,8 +254,7 @@ def advance(
     operations, zones, _ = measurements.shape
     is_new = at - state.first_seen < LEARNING
     requests, faults = measurements.requests.sum(axis=2), measurements.faults.sum(axis=2)
-    of_service = np.array([side is Side.SERVER for side, _, _ in state.keys], np.bool_)
-    by_zone = requests[of_service].sum(axis=0)
+    by_zone = requests[state.is_server].sum(axis=0)
     bin_ = _measure_latencies(state, measurements)
     scores = Scores(bin_.latencies.sum(axis=2), bin_.scores.sum(axis=2), bin_.logs)
     slow_expected = scores.counts * bin_.tails[:, None]
@@ -275,7 +271,7 @@ def advance(
     threshold = find_threshold(known, zones, false_isolations, seconds)
     pool = find_threshold(1, zones, false_isolations, seconds)
     thresholds = np.append(np.full(operations, threshold), pool)
-    in_pool = of_service & ~is_new
+    in_pool = state.is_server & ~is_new
     settled = at - state.first_seen >= SETTLING
     fault_step = counts.advance_counts(
         state.counts,
@@ -412,9 +408,8 @@ def _learn(state: StreamState, active: Mask, seconds: float, *, may_learn: bool)
         )
         taken = learned[:, None] & active
         state = _learn_bin(state, requests, faults, slow_expected, slow_faults, Scores(*scores), taken, seconds)
-        of_service = [side is Side.SERVER for side, _, _ in state.keys]
         is_usual = (throughput.get_evidence(state.throughput) < SUSPICIOUS) | ~active
-        shares = throughput.learn_shares(state.throughput, requests[of_service].sum(axis=0), is_usual, seconds)
+        shares = throughput.learn_shares(state.throughput, requests[state.is_server].sum(axis=0), is_usual, seconds)
         state = replace(state, throughput=shares)
     if len(minutes) > LAG / MINUTE:
         minute, minutes = minutes[0], minutes[1:]
