@@ -376,7 +376,7 @@ def _learn(state: StreamState, active: Mask, at: float, seconds: float, *, may_l
     if len(pending) >= round(LAG / seconds):
         bin_, pending = pending[0], pending[1:]
         suspicious = bin_.suspicious | now
-        is_held = suspicious[:-1] | suspicious[-1:] | (not may_learn)
+        is_held = suspicious[:-1] | suspicious[-1:] | np.full(1, not may_learn)
         frozen = np.where(is_held, state.frozen + seconds, 0.0)
         learned = (~is_held | (frozen > MAX_FROZEN)) & was_known
         state = replace(state, frozen=frozen, pending=pending)
@@ -388,7 +388,7 @@ def _learn(state: StreamState, active: Mask, at: float, seconds: float, *, may_l
     if len(minutes) > LAG / MINUTE:
         minute, minutes = minutes[0], minutes[1:]
         suspicious = minute.suspicious | now
-        is_held = suspicious[:-1] | suspicious[-1:] | (not may_learn)
+        is_held = suspicious[:-1] | suspicious[-1:] | np.full(1, not may_learn)
         learned = (~is_held | (state.frozen > MAX_FROZEN)) & was_known
         reference = latency.learn_reference(state.latency, minute.histograms.astype(np.float64), learned, MINUTE)
         state = replace(state, latency=reference, minutes=minutes)
