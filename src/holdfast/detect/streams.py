@@ -321,11 +321,8 @@ def _shorten(values: Array) -> Small:
 
 def find_suspicious(state: StreamState) -> Mask:
     """Return, by stream, whether there is evidence against any zone."""
-    found: Mask = (
-        (counts.get_evidence(state.counts) > SUSPICIOUS)
-        | (counts.get_evidence(state.slow) > SUSPICIOUS)
-        | (latency.get_evidence(state.latency) > SUSPICIOUS)
-    ).any(axis=1)
+    parts = counts.get_evidence(state.counts), counts.get_evidence(state.slow), latency.get_evidence(state.latency)
+    found: Mask = np.any(np.maximum.reduce(parts) > SUSPICIOUS, axis=1)
     return found
 
 
