@@ -321,12 +321,9 @@ def _shorten(values: Array) -> Small:
 
 def find_suspicious(state: StreamState) -> Mask:
     """Return, by stream, whether there is evidence against any zone."""
-    found: Mask = (
-        (counts.get_evidence(state.counts) > SUSPICIOUS)
-        | (counts.get_evidence(state.slow) > SUSPICIOUS)
-        | (latency.get_evidence(state.latency) > SUSPICIOUS)
-    ).any(axis=1)
-    return found
+    faults, slow = counts.get_evidence(state.counts), counts.get_evidence(state.slow)
+    highest = np.maximum(np.maximum(faults, slow), latency.get_evidence(state.latency)).max(axis=1)
+    return np.asarray(highest > SUSPICIOUS)
 
 
 class _Latencies(Struct):
