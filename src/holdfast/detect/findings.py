@@ -106,9 +106,9 @@ class _Source(Struct, frozen=True):
 def _list_sources(state: StreamState) -> tuple[_Source, _Source, _Source]:
     faults, slow, times = state.counts, state.slow, state.latency
     return (
-        _Source(Signal.FAULTS, counts.get_evidence(faults), faults.rising_bins, state.deploy_faults),
-        _Source(Signal.SLOW, counts.get_evidence(slow), slow.rising_bins, state.deploy_slow),
-        _Source(Signal.LATENCY, latency.get_evidence(times), times.rising_bins, state.deploy_latency),
+        _Source(Signal.FAULTS, counts.get_evidence(faults), counts.get_rising_bins(faults), state.deploy_faults),
+        _Source(Signal.SLOW, counts.get_evidence(slow), counts.get_rising_bins(slow), state.deploy_slow),
+        _Source(Signal.LATENCY, latency.get_evidence(times), latency.get_rising_bins(times), state.deploy_latency),
     )
 
 
@@ -137,7 +137,8 @@ def find_all(step: StreamStep, situation: Situation) -> list[Finding]:
                 part = state.counts if source.signal is Signal.FAULTS else state.slow
                 guard = _guard_counts(part, source.evidence, row, zone, situation)
                 total = max(float(state.counts.fast_requests[-1, zone]), 1.0)
-                is_fast = float(part.fast_excess[row, zone]) >= FAST_EXCESS * total
+                excess = float(part.fast_faults[row, zone] - part.fast_expected[row, zone])
+                is_fast = excess >= FAST_EXCESS * total
             if guard is None and not is_fast and situation.must_outlast_deploy[zone]:
                 streams = 1 if row == len(step.thresholds) - 1 else int(step.is_known[:-1].sum())
                 needed = find_deploy_threshold(streams, len(situation.active), situation.false_isolations)

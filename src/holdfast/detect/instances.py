@@ -12,6 +12,8 @@ from holdfast.detect.streams import InstanceBin, StreamStep
 
 FEW = 6
 """Below this number of instances one is left out, and from it on two, or more of a large zone."""
+BLAMED = 0.3
+"""Share of the worst instance's excess from which another one is blamed, too."""
 LEFT_OUT = 0.1
 """Share of the instances of a large zone that is left out."""
 
@@ -114,8 +116,8 @@ def _split(badness: Array, names: Sequence[str]) -> tuple[list[int], tuple[str, 
     """Return the positions of the instances that stay, and the names of the worst, which are left out."""
     number = 1 if len(names) < FEW else max(2, round(LEFT_OUT * len(names)))
     order = np.argsort(-badness, kind="stable").tolist()
-    # Only those that are worse than expected are to blame.
-    blamed = [names[index] for index in order[:number] if badness[index] > 0]
+    # Several are left out, but only those with a large part of the excess are to blame.
+    blamed = [names[index] for index in order[:number] if badness[index] >= BLAMED * badness[order[0]]]
     return sorted(order[number:]), tuple(blamed) or (names[order[0]],)
 
 

@@ -65,6 +65,7 @@ class LatencyState(Struct):
     against_past: Array
     """By shift, stream and zone: the zone against its own past."""
     rising_bins: Array
+    """By shift, stream and zone: bins since the evidence was last zero."""
 
 
 AXES = (
@@ -80,8 +81,8 @@ AXES = (
         "fast_logs",
         "fast_counts",
     ),
-    ("rising_bins",),
-    ("evidence", "against_past"),
+    (),
+    ("evidence", "against_past", "rising_bins"),
 )
 """The arrays with a row for each operation; for each stream; and for each stream in the second axis."""
 RECENT = ("slow_logs", "slow_counts", "fast_logs", "fast_counts", "rising_bins", "evidence", "against_past")
@@ -114,7 +115,6 @@ def build_latency_state(operations: int, zones: int, buckets: int) -> LatencySta
     """Return the state without any knowledge."""
     arrays: dict[str, Array] = {name: np.zeros((operations, zones)) for name in AXES[0]}
     arrays |= {name: np.zeros(operations) for name in ("measured", "fitted")}
-    arrays |= {name: np.zeros((operations + 1, zones)) for name in AXES[1]}
     arrays |= {name: np.zeros((len(SHIFTS), operations + 1, zones)) for name in AXES[2]}
     arrays["reference"] = np.zeros((operations, buckets))
     return LatencyState(
@@ -143,6 +143,12 @@ def get_evidence(state: LatencyState) -> Array:
     """Return the evidence by stream and zone: the best of all shifts, less the price of having tried several."""
     best: Array = state.evidence.max(axis=0) - math.log(len(SHIFTS))
     return best
+
+
+def get_rising_bins(state: LatencyState) -> Array:
+    """Return, by stream and zone, the bins since the best evidence was last zero."""
+    found: Array = np.take_along_axis(state.rising_bins, state.evidence.argmax(axis=0)[None], axis=0)[0]
+    return found
 
 
 def get_shifts(state: LatencyState, *, fast: bool) -> Array:
@@ -206,7 +212,7 @@ def advance_latency(state: LatencyState, scores: Scores, conditions: Conditions)
     changes: dict[str, Array | int] = {
         "evidence": evidence,
         "against_past": past * active,
-        "rising_bins": np.where((evidence > 0).any(axis=0), state.rising_bins + 1, 0.0),
+        "rising_bins": np.where(evidence > 0, state.rising_bins + 1, 0.0),
         "slow_logs": state.slow_logs * slow + scores.logs * active,
         "slow_counts": state.slow_counts * slow + n,
         "fast_logs": state.fast_logs * fast + scores.logs * active,

@@ -321,9 +321,9 @@ def _shorten(values: Array) -> Small:
 
 def find_suspicious(state: StreamState) -> Mask:
     """Return, by stream, whether there is evidence against any zone."""
-    parts = counts.get_evidence(state.counts), counts.get_evidence(state.slow), latency.get_evidence(state.latency)
-    found: Mask = np.any(np.maximum.reduce(parts) > SUSPICIOUS, axis=1)
-    return found
+    faults, slow = counts.get_evidence(state.counts), counts.get_evidence(state.slow)
+    highest = np.maximum(np.maximum(faults, slow), latency.get_evidence(state.latency)).max(axis=1)
+    return np.asarray(highest > SUSPICIOUS)
 
 
 class _Latencies(Struct):
