@@ -35,8 +35,9 @@ WARM = 1800.0
 Change = Callable[[Window], Window]
 
 
-def build_fleet(instances: int = 3, zones: int = 3, scale: float = 1.0) -> Fleet:
-    requests = scale * np.array([300.0, 150.0, 300.0, 300.0])[:, None] * np.ones(zones)
+def build_fleet(instances: int = 3, scale: float = 1.0) -> Fleet:
+    requests = scale * np.array([300.0, 150.0, 300.0, 300.0])[:, None] * np.ones(len(ZONES))
+    requests[3, [0, 2]] = 0.0  # the database is in one zone
     return Fleet(
         requests=requests,
         fault_rates=np.full(requests.shape, 0.005),
@@ -61,7 +62,6 @@ def failing(row: int | slice, zone: int | slice, share: float = 0.4, **more: Any
 
 def build_window(found: SimulatedBin, rows: Sequence[StreamKey] = ROWS, **more: Any) -> Window:
     """Return the window of a simulated bin."""
-    _, zones, instances = found.requests.shape
     operations = tuple(sorted({key.operation for key in rows}, key=str))
     cells = {}
     for side in dict.fromkeys(key.side for key in rows):
@@ -71,12 +71,12 @@ def build_window(found: SimulatedBin, rows: Sequence[StreamKey] = ROWS, **more: 
             for each in (found.requests, found.faults, found.latencies)
         )
         cells[side] = Cells(requests, faults, np.zeros_like(requests), build_histograms(latencies), EMPTY)
-    names = tuple(tuple(f"{zone}-i{number}" for number in range(instances)) for zone in ZONES[:zones])
+    names = tuple(tuple(f"{zone}-i{number}" for number in range(found.requests.shape[2])) for zone in ZONES)
     return Window(
         workload="shop",
         start=found.start,
         seconds=more.pop("seconds", SECONDS),
-        zones=ZONES[:zones],
+        zones=ZONES,
         operations=operations,
         instances=names,
         cells=cells,
