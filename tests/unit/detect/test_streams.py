@@ -1,6 +1,6 @@
 """What is learned of the operations of a workload, when, and how rows come and go."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace as replace_window
 
 import numpy as np
@@ -9,12 +9,10 @@ from msgspec.structs import replace
 
 from holdfast import Operation, Side
 from holdfast.detect import counts
-from holdfast.detect.measurements import StreamKey, list_keys, measure
+from holdfast.detect.measurements import StreamKey
 from holdfast.detect.streams import (
     InstanceBin,
     StreamState,
-    StreamStep,
-    advance,
     arrange,
     arrange_instances,
     build_stream_state,
@@ -29,45 +27,12 @@ from tests.unit.detect.service import (
     HOME,
     QUERY,
     START,
-    WARM,
     ZONES,
     failing,
     simulate,
-    warm_up,
     without_cells,
 )
-
-EVERY = np.ones(len(ZONES), np.bool_)
-BEGIN = START + WARM
-
-
-def get_warm() -> StreamState:
-    found = warm_up().streams
-    assert found is not None
-    return found
-
-
-def run(
-    state: StreamState, windows: Iterable[Window], *, is_learning: bool = True, zones_out: Sequence[int] = ()
-) -> tuple[StreamState, StreamStep]:
-    active = EVERY.copy()
-    active[list(zones_out)] = False
-    step = None
-    for window in windows:
-        state = arrange(state, list_keys(window), {QUERY}, window.end)
-        step = advance(
-            state,
-            measure(window, {key: row for row, key in enumerate(state.keys)}),
-            window.end,
-            window.seconds,
-            active=active,
-            balanced=active,
-            false_isolations=0.2,
-            is_learning=is_learning,
-        )
-        state = step.state
-    assert step is not None
-    return state, step
+from tests.unit.detect.steps import BEGIN, get_warm, run
 
 
 def find_row(state: StreamState, operation: Operation, side: Side = Side.SERVER) -> int:
