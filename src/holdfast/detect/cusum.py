@@ -31,6 +31,8 @@ STRONG_GUARD = math.log(1e5)
 """Evidence that confirms it although other zones are not quite healthy either."""
 SUSPICIOUS = 7.0
 """Evidence from which nothing is learned, and from which another zone counts as not quite healthy."""
+MAX_FROZEN = 6 * 3600.0
+"""Seconds after which even suspicious bins are learned: a change that lasts this long is the new normal."""
 DEPLOYS_PER_QUARTER = 450.0
 """Deploys in 90 days, five a day, for the test whether evidence outlasts a deploy."""
 
