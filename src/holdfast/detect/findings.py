@@ -119,7 +119,7 @@ def is_regional(state: StreamState) -> bool:
     excess = found.slow_faults[-1] - found.slow_expected[-1]
     past = found.against_past.max(axis=0)[-1]
     is_worse = (rise > POOL_UNWELL) & (excess > UNWELL_FAULTS) & (past > REGIONAL_EVIDENCE)
-    slower = state.latency.against_past.max(axis=0)[-1] - math.log(len(latency.SHIFTS)) > SUSPICIOUS
+    slower = state.latency.against_past.max(axis=0)[-1] > SUSPICIOUS
     return int(is_worse.sum()) >= 2 or int(slower.sum()) >= 2
 
 
@@ -213,7 +213,7 @@ def _guard_counts(part: CountState, evidence: Array, row: int, zone: int, situat
 def _guard_latency(state: StreamState, evidence: Array, row: int, zone: int, situation: Situation) -> Guard | None:
     others = situation.active.copy()
     others[zone] = False
-    past = state.latency.against_past.max(axis=0)[row, zone] - math.log(len(latency.SHIFTS))
+    past = state.latency.against_past.max(axis=0)[row, zone]
     shifts = latency.get_shifts(state.latency, fast=False)[row]
     if float(past) < GUARD:
         return Guard.OWN_PAST
