@@ -260,7 +260,7 @@ def _choose(
         return _renew(known, window, evidence), window.end
     if known is not None and not _is_without_cause(known):
         is_out = known.zone is not None and known.zone in window.zones_out
-        is_supported = any(window.zones[each.zone] == known.zone for each in findings)
+        is_supported = any(each.is_fresh and window.zones[each.zone] == known.zone for each in findings)
         is_weaker = conclusion.kind in (VerdictKind.HEALTHY, VerdictKind.UNKNOWN) or (
             known.kind is VerdictKind.ISOLATED and conclusion.kind is VerdictKind.INSTANCE
         )

@@ -88,8 +88,8 @@ def find_regional(step: StreamStep, at: float, seconds: float) -> Regional:
 
 def get_past_evidence(step: StreamStep) -> Array:
     """Return the evidence of each stream and zone against its own past, from faults or latency."""
-    faults = step.state.counts.against_past.max(axis=0) - math.log(len(counts.RISES))
-    slow = step.state.latency.against_past.max(axis=0) - math.log(len(latency.SHIFTS))
+    faults = step.state.counts.against_past.max(axis=0)
+    slow = step.state.latency.against_past.max(axis=0)
     is_slower = latency.get_shifts(step.state.latency, fast=False) >= MIN_SLOWDOWN
     found: Array = np.maximum(faults, np.where(is_slower, slow, 0.0))
     return found

@@ -80,13 +80,13 @@ def build_throughput_state(zones: int) -> ThroughputState:
 
 def get_evidence(state: ThroughputState) -> Array:
     """Return the evidence for a drop by zone."""
-    best: Array = state.evidence.max(axis=0) - math.log(len(DROPS))
+    best: Array = state.evidence.max(axis=0)
     return best
 
 
 def get_isolating_evidence(state: ThroughputState) -> Array:
     """Return the evidence for a drop of 80 % or more by zone."""
-    best: Array = state.evidence[ISOLATING].max(axis=0) - math.log(len(DROPS))
+    best: Array = state.evidence[ISOLATING].max(axis=0)
     return best
 
 
