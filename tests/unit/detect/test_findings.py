@@ -77,7 +77,14 @@ def test_each_guard_holds_evidence_from_counts_back() -> None:
     every_row(
         [
             (Guard.OTHERS_TOO, HOME, lambda: set_cell("against_others", HOME, ZONE, math.log(200) - 0.1)),
-            (Guard.OTHERS_TOO, HOME, lambda: set_cell("against_others", HOME, other, math.log(200) + 0.1)),
+            (
+                Guard.OTHERS_TOO,
+                HOME,
+                lambda: (
+                    set_cell("against_others", HOME, other, math.log(200) + 0.1)
+                    | set_cell("evidence", HOME, other, 0.1)
+                ),
+            ),
             (Guard.NOT_WORSE, HOME, lambda: lift_other(0.7)),
             (Guard.UNWELL, HOME, lambda: lift_other(0.3)),
             (Guard.UNWELL, POOL, lambda: set_cell("evidence", POOL, other, 9.0) | pool_rise(0.3)),
@@ -109,7 +116,9 @@ def test_after_a_regional_failure_only_the_pool_isolates() -> None:
 
 def test_a_zone_that_is_out_is_not_one_of_the_others() -> None:
     state = build_step().state.counts
-    step = change_part(build_step(), "counts", against_others=change_cell(state.against_others, (HOME, 2), 9.0))
+    against_others = change_cell(state.against_others, (HOME, 2), 9.0)
+    evidence = change_cell(state.evidence, (HOME, 2), 1.0)
+    step = change_part(build_step(), "counts", against_others=against_others, evidence=evidence)
     only_two = np.array([True, True, False])
     assert find(step, Signal.FAULTS, HOME).guard is Guard.OTHERS_TOO
     assert find(step, Signal.FAULTS, HOME, situate(active=only_two)).guard is None
