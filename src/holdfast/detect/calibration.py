@@ -131,7 +131,8 @@ def evaluate(
     for each in findings if is_open else ():
         if window.zones[each.zone] == verdict.zone:
             worst[each.signal] = max(each.excess, worst.get(each.signal, 0.0))
-    is_over = state.verdict is not None and verdict.kind is VerdictKind.HEALTHY
+    was_failure = state.verdict is not None and not _is_without_cause(state.verdict)
+    is_over = was_failure and verdict.kind is VerdictKind.HEALTHY
     found = CalibratedState(
         drop_evidence(step.state) if is_over else step.state,
         window.end,

@@ -216,6 +216,14 @@ def test_unknown_without_data_ends_with_the_next_window_that_has_data() -> None:
     assert [each.kind for each in verdicts[:4]] == ["unknown"] * 3 + ["healthy"]
     assert state.verdict is None
 
+    def without_second(window: Window) -> Window:
+        is_second = window.start == BEGIN + 10
+        return replace(window, cells={}, operations=(), instances=((),) * 3) if is_second else window
+
+    verdicts, _ = watch(simulate([failing(0, 1, 0.2)], length=60), warm_up(), without_second)
+    before, after_gap = (verdicts[index].evidence[TWO]["faults"]["evidence"] for index in (0, 2))
+    assert after_gap > before > 1, "the evidence from before still counts"
+
 
 def test_an_open_verdict_survives_windows_without_data() -> None:
     def without_data(window: Window) -> Window:
