@@ -5,7 +5,6 @@ A detector is one module in `detectors/`, or an entry point of another distribut
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from inspect import getattr_static
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
@@ -60,7 +59,8 @@ def parse_options(name: str, given: Mapping[str, Any]) -> Any:
     """Return the options of the detector called `name`, with defaults where `given` has none."""
     detector = DETECTORS.get(name)
     for attribute in ("options_type", "state_type"):
-        if getattr_static(detector, attribute, None) is None:  # `state_type` may import NumPy
+        # Not by getattr: `state_type` may import NumPy.
+        if all(vars(kind).get(attribute) is None for kind in getattr(detector, "__mro__", (detector,))):
             raise InvalidValue(f"detector {name} has no {attribute}: see holdfast.detect.DetectorType")
     kind = detector.options_type
     known = list_option_names(kind)
