@@ -65,7 +65,7 @@ def test_the_evidence_is_that_of_the_formula(
             m = (sum(n) - n[zone]) * share / (1 - share) if share < 1 else 0.0
             assert step.predicted[zone] == pytest.approx(m)
             for row, drop in enumerate(DROPS):
-                k, kappa = n[zone] / clump, 1 / noise
+                k, kappa = n[zone] / clump, 1 / (noise + 1 / max(sum(n) - n[zone], 1.0))
                 surprise = k * math.log(drop / MARGIN)
                 surprise -= (k + kappa) * math.log((kappa + drop * m / clump) / (kappa + MARGIN * m / clump))
                 total = 0.995 * max(before[row, zone], 0.0) + min(surprise * given_active[zone], 0.6 * THRESHOLD)
