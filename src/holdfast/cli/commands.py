@@ -69,6 +69,7 @@ app.command("holdfast.cli.server:check", name="check", help_epilogue=EXIT_CODES_
 app.command("holdfast.cli.commands:completion", name="completion", help_epilogue=EXIT_CODES_HELP)
 app.command("holdfast.cli.credential:app", name="credential")
 app.command("holdfast.cli.demo:demo", name="demo", help_epilogue=EXIT_CODES_HELP)
+app.command("holdfast.cli.deploy:app", name="deploy")
 app.command("holdfast.cli.export:app", name="export")
 app.command("holdfast.cli.queue:app", name="queue")
 app.command("holdfast.cli.shards:app", name="shards")

@@ -379,6 +379,15 @@ def require_known(workloads: Sequence[WorkloadSettings], zone: Zone | None, work
         raise NotFound(f"no zone {zone} is configured{scope}: expected one of {', '.join(zones)}")
 
 
+def require_watched(workloads: Sequence[WorkloadSettings], workload: str | None, zone: Zone | None = None) -> None:
+    """Raise NotFound if the workload is not configured, or has no such zone."""
+    names = ", ".join(each.name for each in workloads)
+    if workload is None or not names:
+        expected = f"expected one of {names}" if names else "no workload is configured; add a [[workload]]"
+        raise NotFound(f"name a workload: {expected}")
+    require_known(workloads, zone, workload)
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings of one installation."""
 

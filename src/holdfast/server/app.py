@@ -20,6 +20,7 @@ from holdfast.server.queues import QueueMonitor
 from holdfast.server.routes.alarms import alarm_history, explain_alarm, list_alarms
 from holdfast.server.routes.credentials import create_credential, list_credentials, revoke_credential, whoami
 from holdfast.server.routes.dead_letters import dead_letters, redrive
+from holdfast.server.routes.deploys import begin_deploy, end_deploy, list_deploys
 from holdfast.server.routes.description import OPENAPI_CONFIG, description
 from holdfast.server.routes.health import DatabaseProbe, health, health_without_body, ready, ready_without_body
 from holdfast.server.routes.limits import clear_limits, queue_policy, set_limits, set_policy, tenant_limits
@@ -94,6 +95,7 @@ def create_app(
         route_handlers=[
             *(page, page_without_body, overview, verdicts, events, description),
             *(list_alarms, alarm_history, explain_alarm),
+            *(begin_deploy, end_deploy, list_deploys),
             *(health, health_without_body, ready, ready_without_body, metrics),
             *(whoami, list_credentials, create_credential, revoke_credential),
             *(

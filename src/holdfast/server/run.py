@@ -51,7 +51,7 @@ from holdfast.server.status_publisher import StatusLogPublisher
 from holdfast.server.streams import REVOCATION_SECONDS, end_revoked_streams
 from holdfast.status.wire import StatusChange
 from holdfast.status.writer import StatusWriter
-from holdfast.watch import WatchStore, store
+from holdfast.watch import DeployStore, WatchStore, store
 
 logger = logging.getLogger("holdfast.server")
 
@@ -191,6 +191,7 @@ def _create_services(
         status_log=log,
         status_writer=status_writer,
         watch_store=WatchStore(databases.database(store.SUBSYSTEM)),
+        deploys=DeployStore(databases.database(store.SUBSYSTEM), clock),
         detection=DetectionProcess(settings, Evacuator(cache, clock, status_writer), hub.publish_threadsafe, clock),
         queues=_create_queues(settings, databases),
         workloads=settings.workload,

@@ -21,7 +21,7 @@ from holdfast.server.queues import Queues
 from holdfast.server.status_cache import StatusCache
 from holdfast.server.status_log import StatusLog
 from holdfast.status.writer import StatusWriter
-from holdfast.watch import WatchStore
+from holdfast.watch import DeployStore, WatchStore
 
 if TYPE_CHECKING:
     from holdfast.server.routes.health import DatabaseProbe
@@ -38,6 +38,7 @@ class Services:
     status_log: StatusLog
     status_writer: StatusWriter
     watch_store: WatchStore
+    deploys: DeployStore
     detection: DetectionProcess
     queues: Queues
     workloads: Sequence[WorkloadSettings]

@@ -16,11 +16,12 @@ from holdfast._types import Sink, Verdict, VerdictKind, Zone, ZoneState
 from holdfast.detect import DETECTORS, Detector, build_detector
 from holdfast.detect.detector import DEFAULT_DETECTOR
 from holdfast.engines import Database
-from holdfast.telemetry import BIN_SECONDS, Bin, BinDelta, BinKey, Deployment, build_window
+from holdfast.telemetry import BIN_SECONDS, Bin, BinDelta, BinKey, build_window
 from holdfast.telemetry.bins import LONG_TERM, SHORT_TERM, RequestRow
 from holdfast.telemetry.collector import DEFAULT_LATENESS, GRACE_SECONDS, Arrivals, Collector
 from holdfast.telemetry.query import SeriesAnswer, SeriesQuery
 from holdfast.telemetry.series import SeriesLimits, SeriesTable
+from holdfast.watch.deploy_store import DeployStore
 from holdfast.watch.events import CurrentVerdict, VerdictChange, WatchEvent
 from holdfast.watch.store import WatchStore
 from holdfast.watch.traffic import TrafficMeter, TrafficSample
@@ -88,7 +89,6 @@ class _WatchedState:
     """The verdict of the latest window."""
     open: dict[str, Verdict] = field(default_factory=dict)
     """The recorded open verdicts, by id."""
-    deployments: list[Deployment] = field(default_factory=list)
     zones_out: frozenset[Zone] = frozenset()
     """The zones without new traffic in the latest window."""
     pending: deque[tuple[float, Mapping[BinKey, Bin]]] = field(default_factory=deque)
@@ -99,6 +99,7 @@ class WorkloadWatcher:
     """The detection loop. `ingest` and `answer` may be called from any thread; the rest happens in a background thread.
 
     Use as a context manager, or call `start` and `close`. Without an `evacuator` it only reports verdicts.
+    It shows detectors the deploys in the DeployStore of the same database.
     `events` is the sink for traffic samples, verdicts and changed alarms. With `history`, a database, the loop keeps
     the measurements of the last day, and evaluates alarms; this needs NumPy.
     """
@@ -117,6 +118,7 @@ class WorkloadWatcher:
     ) -> None:
         self._clock = clock or SystemClock()
         self._store = store
+        self._deploys = DeployStore(store.database)
         self._evacuator = evacuator
         self._events = events
         self._table = SeriesTable(limits)
@@ -188,11 +190,6 @@ class WorkloadWatcher:
         """Return the requests counted as `other` because of a limit, by workload and name of the limit."""
         with self._lock:
             return self._table.overflowed()
-
-    def announce_deployment(self, workload: str, deployment: Deployment) -> None:
-        """Announce a deployment to the workload's detector. Raise NotFound if the workload is not watched."""
-        self._require_watched(workload)
-        self._watched[workload].deployments.append(deployment)
 
     def current_verdicts(self) -> Mapping[str, Verdict]:
         """Return the verdict of the latest window of each workload: UNKNOWN until there is a whole bin of data."""
@@ -347,8 +344,6 @@ class WorkloadWatcher:
         """Evaluate a window, record the verdict, and act on it."""
         states = {} if self._evacuator is None else self._evacuator.read_states(watched.name)
         end = start + self.bin_seconds
-        for deployment in [deployment for deployment in watched.deployments if deployment.end <= start]:
-            watched.deployments.remove(deployment)  # not a new list: another thread may append one concurrently
         window = build_window(
             watched.name,
             watched.zones,
@@ -356,7 +351,7 @@ class WorkloadWatcher:
             self.bin_seconds,
             bins,
             states={zone: state for zone, state in states.items() if zone in watched.zones},
-            deployments=[deployment for deployment in watched.deployments if deployment.start < end],
+            deployments=[each.to_deployment() for each in self._deploys.list_for_window(watched.name, end)],
         )
         watched.zones_out = window.zones_out
         state, verdict = watched.detector.step(watched.state, window)

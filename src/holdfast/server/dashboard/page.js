@@ -7,7 +7,7 @@ const MAX_PAUSE_MS = 5000;
 const PROBLEMS_EVERY_MS = 10_000;
 
 const state = {
-  workloads: [], out: new Map(), verdicts: new Map(), current: new Map(), traffic: [], story: [], binSeconds: 10, isOperator: false,
+  workloads: [], out: new Map(), verdicts: new Map(), deploys: new Map(), current: new Map(), traffic: [], story: [], binSeconds: 10, isOperator: false,
 };
 const element = (id) => document.getElementById(id);
 
@@ -165,6 +165,23 @@ function currentVerdict(workload) {
   return line;
 }
 
+// The announced deploys that are running: they may explain failures.
+function runningDeploys(workload) {
+  const line = make("p", { className: "deploys" });
+  cards.push(() => {
+    const now = Date.now() / 1000;
+    const running = [...state.deploys.values()].filter(
+      (deploy) => deploy.workload === workload.name && deploy.ended_at === null && deploy.expires_at > now,
+    );
+    line.hidden = running.length === 0;
+    const words = running.map(
+      (deploy) => `${deploy.zone ?? "all zones"} since ${when(deploy.started_at)}, by ${deploy.by}${deploy.note ? `: ${deploy.note}` : ""}`,
+    );
+    line.textContent = `Deploy running: ${words.join("; ")}.`;
+  });
+  return line;
+}
+
 function build() {
   cards.length = 0;
   element("unconfigured").hidden = state.workloads.length > 0;
@@ -175,6 +192,7 @@ function build() {
         {},
         make("h2", { textContent: `${workload.name} in ${workload.region}` }),
         currentVerdict(workload),
+        runningDeploys(workload),
         make("div", { className: "zones" }, ...workload.zones.map((zone) => zoneCard(workload, zone))),
       ),
     ),
@@ -321,6 +339,10 @@ const handlers = {
     state.current.set(verdict.workload, verdict);
     show();
   },
+  deploy(deploy) {
+    state.deploys.set(deploy.id, deploy);
+    show();
+  },
   status(status) {
     applyStatus(status);
     showAll();
@@ -353,6 +375,7 @@ async function loadOverview() {
   state.binSeconds = overview.bin_seconds;
   state.current = new Map(Object.entries(overview.current_verdicts));
   state.traffic = overview.traffic.slice(-SHOWN_SECONDS);
+  state.deploys = new Map(overview.deploys.map((deploy) => [deploy.id, deploy]));
   state.out.clear();
   state.verdicts.clear();
   state.story = [];
