@@ -1,17 +1,16 @@
 """Build the objects that the settings describe. Only this module connects the parts."""
 
-import fcntl
 import logging
 import os
 import pwd
 import stat
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from holdfast._clock import SystemClock
-from holdfast._errors import Conflict, DatabaseCorrupt, NotFound, SettingsError
+from holdfast._errors import DatabaseCorrupt, NotFound, SettingsError
 from holdfast._types import StatusStore, Zone
 from holdfast.config import Settings
 from holdfast.config.settings import require_known
@@ -94,16 +93,18 @@ class Databases:
     def __init__(self, settings: Settings) -> None:
         self.clock = SystemClock()
         self._settings = settings
+        self._lock = threading.Lock()
         self.opened: dict[str, Database] = {}
         """The open databases by subsystem; PostgreSQL, which all share, has an empty name."""
         self._aws: AwsSession | None = None
 
     def database(self, subsystem: str) -> Database:
-        """Return the database of a subsystem. The first call opens it."""
+        """Return the database of a subsystem. The first call opens it. Thread-safe."""
         name = "" if get_database_path(self._settings, subsystem) is None else subsystem  # all share one PostgreSQL
-        if name not in self.opened:
-            self.opened[name] = open_database(self._settings, subsystem)
-        return self.opened[name]
+        with self._lock:
+            if name not in self.opened:
+                self.opened[name] = open_database(self._settings, subsystem)
+            return self.opened[name]
 
     def aws(self) -> "AwsSession":
         """Return the AWS session that the settings describe. The first call opens it."""
@@ -341,12 +342,8 @@ def ensure_data_directory(settings: Settings) -> Path:
     return path
 
 
-@contextmanager
-def lock_data_directory(settings: Settings) -> Iterator[None]:
-    """Lock the data directory for one server. Raise Conflict if another server has locked it.
-
-    Log a warning if other users may write to the directory.
-    """
+def prepare_data_directory(settings: Settings) -> None:
+    """Create the data directory of a server if needed. Log a warning if other users may write to it."""
     directory = ensure_data_directory(settings)
     if directory.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         logging.getLogger("holdfast.server").warning(
@@ -355,22 +352,3 @@ def lock_data_directory(settings: Settings) -> Iterator[None]:
             directory,
             directory,
         )
-    path = directory / "server.lock"
-    try:
-        file = path.open("a+")
-    except OSError as error:
-        advice = "make it writable" if is_read_only(path.parent) else "change its owner, or remove it"
-        raise SettingsError(f"{path} cannot be opened: {error.strerror}; {advice}") from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            file.seek(0)
-            raise Conflict(
-                f"another server (process {file.read().strip() or 'unknown'}) uses {path.parent}: "
-                "stop it, or set another data_directory"
-            ) from error
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        yield

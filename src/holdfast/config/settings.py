@@ -124,6 +124,19 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """Twice the number of streams that `benchmarks/status.py` measures. The limit of open files may allow fewer."""
     shutdown_timeout: Seconds = 2.0
     """Orchestrators wait 10 to 30 s before they kill a process; 2 s leave room for a slow machine."""
+    advertise: str | None = None
+    """The URL at which other servers on the same database reach this one. None means where it listens, or the name of
+    the host if it listens on all addresses."""
+    lease_seconds: Annotated[float, Meta(ge=1, le=300)] = 10.0
+    """Seconds after which another server takes over from one that was paused or cut off. Longer than most short
+    failures of a database, and a take-over still ends within 15 s."""
+
+    def __post_init__(self) -> None:
+        if self.advertise is not None:
+            try:
+                check_address(self.advertise)
+            except InvalidValue as error:
+                raise InvalidValue(f"advertise: {error}") from error
 
 
 class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -13,8 +13,9 @@ from holdfast._multi_sink import MultiSink
 from holdfast.metrics import Exporter, LogExporter, PrometheusExporter
 from holdfast.queue.metrics import QueueMetrics
 from holdfast.server.auth import Authenticator
+from holdfast.server.detection.forward import TelemetryForwarder
 from holdfast.server.executor import BoundedExecutor
-from holdfast.server.metrics import AnsweredRequest, ReceivedTelemetry, ServerMetrics
+from holdfast.server.metrics import AnsweredRequest, ReceivedTelemetry, ServerMetrics, TakeOver
 from holdfast.server.problems import build_problem_response
 from holdfast.server.queues import QueueMonitor
 from holdfast.server.routes.alarms import alarm_history, explain_alarm, list_alarms
@@ -68,7 +69,7 @@ def create_app(
     streams = {"events": services.hub, "status": services.status_hub}
     server_metrics = ServerMetrics(other_exporter, *exporters, streams=streams)
     observe_zones(services.status_cache, other_exporter, *exporters)
-    server_metrics.observe_detection(lambda: services.detection.is_running)
+    server_metrics.observe_detection(services.detection)
     queue_watch = QueueMonitor(services.queues, queue_metrics)
 
     async def count_answer(message: Message, scope: Scope) -> None:
@@ -82,6 +83,7 @@ def create_app(
         services.status_hub.start()
         watching = asyncio.create_task(queue_watch.run())
         services.detection.on_polled = lambda result: server_metrics.emit(ReceivedTelemetry(result))
+        services.detection.on_takeover = lambda: server_metrics.emit(TakeOver())
         await services.detection.start()
         yield
         await services.detection.close()
@@ -120,6 +122,7 @@ def create_app(
                 "change_executor": BoundedExecutor("holdfast-changes"),
                 "scrape_cache": ScrapeCache(services.queues, queue_metrics, queue_exporter, other_exporter),
                 "server_metrics": server_metrics,
+                "forwarder": TelemetryForwarder(),
                 "send_sink": MultiSink(queue_metrics),  # which logs what a sink raises
             }
         ),

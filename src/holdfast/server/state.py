@@ -13,6 +13,7 @@ from holdfast.queue.events import SendEvent
 from holdfast.server.alarms import AlarmReports
 from holdfast.server.auth import Authenticator
 from holdfast.server.credentials import CredentialStore
+from holdfast.server.detection.forward import TelemetryForwarder
 from holdfast.server.detection.process import DetectionProcess
 from holdfast.server.executor import BoundedExecutor
 from holdfast.server.metrics import ServerMetrics
@@ -62,4 +63,6 @@ class ServerState(State):
     """Runs changes of zone statuses."""
     scrape_cache: "ScrapeCache"
     server_metrics: ServerMetrics
+    forwarder: TelemetryForwarder
+    """Forwards telemetry on standby."""
     send_sink: Sink[SendEvent]

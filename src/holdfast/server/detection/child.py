@@ -54,6 +54,7 @@ from holdfast.telemetry.history import SUBSYSTEM as TELEMETRY
 from holdfast.telemetry.source import Decoder, SourceContext, SourceWorkload
 from holdfast.telemetry.sources.emf import EmfDecoder
 from holdfast.watch import AlarmChanges, CurrentVerdict, TrafficSample, WatchEvent, WatchStore, WorkloadWatcher
+from holdfast.watch.lease import fence_by_lease, fence_by_number
 from holdfast.watch.store import SUBSYSTEM as WATCH
 
 logger = logging.getLogger("holdfast.detection")
@@ -238,17 +239,20 @@ def decompress(body: bytes) -> bytes:
     raise InvalidValue(f"the body has more than {MAX_MEMBERS:,} members of gzip: compress all lines together")
 
 
-def run(channel: Channel, settings: Settings) -> None:
-    """Detect until the server closes the connection."""
+def run(channel: Channel, settings: Settings, lease: int | None) -> None:
+    """Detect until the server closes the connection. With a lease, write only while no other server has taken it."""
     events = EventSender(channel)
     with Databases(settings) as databases, ExitStack() as stack:
-        store = WatchStore(databases.database(WATCH))
+        watch, telemetry = databases.database(WATCH), databases.database(TELEMETRY)
+        if lease is not None:
+            watch, telemetry = fence_by_lease(watch, lease), fence_by_number(telemetry, lease)
+        store = WatchStore(watch)
         watcher = WorkloadWatcher(
             [workload.to_watched_workload() for workload in settings.workload],
             store,
             evacuator=ServerHandler(channel, settings.database.timeout + ANSWER_SECONDS),
             events=events,
-            history=databases.database(TELEMETRY),
+            history=telemetry,
             bin_seconds=settings.telemetry.bin_seconds,
             limits=settings.telemetry.limits,
         )
@@ -301,7 +305,7 @@ def main() -> None:
     settings: Settings = pickle.loads(first.settings)  # noqa: S301 - written by the process that started this one
     configure_logging(settings.log)
     try:
-        run(channel, settings)
+        run(channel, settings, first.lease)
     except HoldfastError as error:
         logger.error("detection cannot run: %s", error)  # noqa: TRY400 - the message says enough
         sys.exit(1)

@@ -49,6 +49,8 @@ class Overview(Struct, frozen=True):
     """The verdict of the latest window of each workload: `unknown` while there is not enough data."""
     deploys: Sequence[AnnouncedDeploy]
     """The announced deploys that are running."""
+    evaluating_server: str | None
+    """The URL of the server that evaluates, if this one stands by for it; otherwise None."""
 
 
 @get(list(_FILES), include_in_schema=False, sync_to_thread=False)
@@ -84,6 +86,7 @@ async def overview(state: ServerState) -> Overview:
         services.detection.bin_seconds,
         services.detection.current_verdicts(),
         [deploy for deploy in deploys if deploy.is_running(now)],
+        services.detection.other_address,
     )
 
 
