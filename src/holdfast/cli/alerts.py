@@ -141,7 +141,8 @@ def send_tests(
     chosen = tuple(alert for alert in values.alert if name in (None, alert.name))
     if not chosen:
         known = ", ".join(alert.name for alert in values.alert)
-        raise NotFound(f"there is no alert {name or ''}: {f'expected one of {known}' if known else 'add an [[alert]]'}")
+        advice = f"expected one of {known}" if known else "add an [[alert]] to the settings"
+        raise NotFound(f"there is no alert{f' {name}' if name else ''}: {advice}")
     results = [_test(values, alert) for alert in chosen]
     rows = [(each.alert, "confirmed" if each.error is None else f"failed: {each.error}") for each in results]
     print_rows(results, ("alert", "result"), rows, as_json=json)
