@@ -67,8 +67,12 @@ def _find_host(address: str) -> str | None:
 
 def check_url(url: str) -> str:
     """Return the URL. Raise InvalidValue, without its path, which may be a secret, if it is not HTTP."""
-    if _find_host(url) is None or not url.isascii() or not url.isprintable() or " " in url:
-        raise InvalidValue("url: expected an address such as https://host/path, found another text (not shown)")
+    is_clean = url.isascii() and url.isprintable() and " " not in url
+    if _find_host(url) is None or not is_clean or "@" in urlsplit(url).netloc:  # a user name would not be sent
+        raise InvalidValue(
+            "url: expected an address such as https://host/path, without a user name and password, found another text "
+            "(not shown)"
+        )
     return url
 
 

@@ -28,6 +28,7 @@ def test_wrong_options_are_named_without_their_secrets() -> None:
         ("webhook", {"url": f"http://[::1/{SECRET}"}, "options.url: expected an address"),
         ("webhook", {"url": f"http://host:99999/{SECRET}"}, "options.url: expected an address"),
         ("webhook", {"url": f"http://host/ {SECRET}"}, "options.url: expected an address"),
+        ("webhook", {"url": f"http://user:{SECRET}@host/"}, "options.url: expected an address"),
         ("webhook", {"url": "http://host", "address": "x"}, "options.address: unknown option of channel webhook"),
         ("webhook", {"url": "http://host", "format": "teams"}, "options.format: Invalid enum value 'teams'"),
         ("webhook", {"url": "http://host", "secret": SECRET}, "options.secret: expected env:NAME or file:PATH"),
