@@ -71,6 +71,7 @@ def test_the_end_of_the_last_evaluated_window_shows_whether_the_loop_is_stuck(wo
     end = world.watch.evaluated_until()
     assert end is not None
     assert 0 < world.clock.wall() - end < 20
+    assert end % world.watch.bin_seconds == 0, "it is the end of a bin"
     world.clock.advance(600)  # the loop is stuck
     assert world.watch.evaluated_until() == end
 
