@@ -4,24 +4,27 @@ import logging
 import os
 import pwd
 import stat
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from holdfast._clock import SystemClock
-from holdfast._errors import DatabaseCorrupt, NotFound, SettingsError
+from holdfast._errors import DatabaseCorrupt, InvalidValue, NotFound, SettingsError
 from holdfast._types import StatusStore, Zone
 from holdfast.config import Settings
 from holdfast.config.settings import require_known
 from holdfast.engines import Database
 
 if TYPE_CHECKING:
+    from holdfast.alerts import Alert, Alerter
     from holdfast.canary import Probe
     from holdfast.config.queues import QueueSettings
     from holdfast.engines.aws import AwsSession, FoundZone
     from holdfast.queue.backend import Backend, QueueSnapshot
     from holdfast.status.sns import SnsPublisher
+    from holdfast.watch import WatchStore
 
 logger = logging.getLogger("holdfast.queue")
 
@@ -207,6 +210,34 @@ def open_publisher(databases: Databases, topic: str) -> "SnsPublisher":
     from holdfast.status.sns import SnsPublisher
 
     return SnsPublisher(databases.aws(), topic)
+
+
+def open_alerts(settings: Settings, databases: Databases) -> "list[Alert]":
+    """Return the alerts of the settings. Raise SettingsError, which names the alert, if a secret is missing."""
+    from holdfast.alerts import CHANNELS, Alert, ChannelContext
+    from holdfast.alerts.channel import parse_channel_options
+
+    is_text = settings.log.format == "text" or (settings.log.format == "auto" and sys.stdout.isatty())
+    context, found = ChannelContext(open_aws=databases.aws, writes_json=not is_text), []
+    for alert in settings.alert:
+        try:
+            channel = CHANNELS.get(alert.channel)(parse_channel_options(alert.channel, alert.options), context)
+        except (InvalidValue, SettingsError) as error:
+            raise SettingsError(f"alert {alert.name}: {error}") from error
+        kinds, workloads = frozenset(alert.kinds), frozenset(alert.workloads)
+        found.append(Alert(name=alert.name, channel=channel, kinds=kinds, workloads=workloads, after=alert.after))
+    return found
+
+
+def open_alerter(settings: Settings, databases: Databases, verdicts: "WatchStore") -> "Alerter":
+    """Return what tells people of the verdicts in a store. Raise SettingsError if a secret is missing."""
+    from holdfast.alerts import Alerter, AlertStore
+    from holdfast.alerts.store import SUBSYSTEM
+    from holdfast.watch.store import RecordedVerdicts
+
+    source = RecordedVerdicts(verdicts, [workload.name for workload in settings.workload])
+    alerts, store = open_alerts(settings, databases), AlertStore(databases.database(SUBSYSTEM))
+    return Alerter(alerts, store, source, link=settings.server.page_url)
 
 
 def build_probes(settings: Settings, workloads: Sequence[str] = (), zone: Zone | None = None) -> "list[Probe]":

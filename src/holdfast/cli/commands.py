@@ -61,6 +61,7 @@ app = App(
 # By name, so that each command imports only its own modules.
 app.command("holdfast.cli.agent:agent", name="agent", help_epilogue=EXIT_CODES_HELP)
 app.command("holdfast.cli.alarms:app", name="alarms")
+app.command("holdfast.cli.alerts:app", name="alerts")
 app.command("holdfast.cli.aurora:app", name="aurora")
 app.command("holdfast.cli.server:backup", name="backup", help_epilogue=EXIT_CODES_HELP)
 app.command("holdfast.cli.calls:app", name="calls")

@@ -19,6 +19,7 @@ from holdfast.server.metrics import AnsweredRequest, ReceivedTelemetry, ServerMe
 from holdfast.server.problems import build_problem_response
 from holdfast.server.queues import QueueMonitor
 from holdfast.server.routes.alarms import alarm_history, explain_alarm, list_alarms
+from holdfast.server.routes.alerts import acknowledge_alert, list_alerts, show_alert, snooze_alert
 from holdfast.server.routes.credentials import create_credential, list_credentials, revoke_credential, whoami
 from holdfast.server.routes.dead_letters import dead_letters, redrive
 from holdfast.server.routes.deploys import begin_deploy, end_deploy, list_deploys
@@ -98,6 +99,7 @@ def create_app(
             *(page, page_without_body, overview, verdicts, events, description),
             *(list_alarms, alarm_history, explain_alarm),
             *(begin_deploy, end_deploy, list_deploys),
+            *(list_alerts, show_alert, acknowledge_alert, snooze_alert),
             *(health, health_without_body, ready, ready_without_body, metrics),
             *(whoami, list_credentials, create_credential, revoke_credential),
             *(

@@ -20,9 +20,13 @@ from holdfast._background import BackgroundLoop, constant_backoff
 from holdfast._clock import SystemClock
 from holdfast._errors import EngineUnavailable, NotAllowed
 from holdfast._listen import get_base_url, listen
+from holdfast._secret import check_url
+from holdfast.alerts import AlertStore
+from holdfast.alerts import store as alert_store
 from holdfast.compose import (
     Databases,
     has_queue_store,
+    open_alerter,
     open_publisher,
     open_queue_backend,
     open_status_store,
@@ -210,6 +214,7 @@ def _create_services(
         hub=hub,
         status_hub=status_hub,
         alarms=AlarmReports(settings, databases.database),
+        alerts=AlertStore(databases.database(alert_store.SUBSYSTEM)) if settings.alert else None,
     )
 
 
@@ -247,6 +252,10 @@ def _start_loops(settings: Settings, databases: Databases, services: Services, s
         publisher = StatusLogPublisher(services.status_log, open_publisher(databases, settings.status.sns_topic))
         publisher.start()
         stack.callback(publisher.close)
+    if settings.alert:
+        stack.enter_context(open_alerter(settings, databases, services.watch_store))
+    if settings.heartbeat.url is not None:
+        check_url(settings.heartbeat.url.reveal())  # now, and not again and again in the detection process
     if not settings.server.allow_anonymous:
         revocations = BackgroundLoop(
             "holdfast-revocations",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from litestar.datastructures import State
 
 from holdfast._types import Sink
+from holdfast.alerts import AlertStore
 from holdfast.config import WorkloadSettings
 from holdfast.engines import Database
 from holdfast.queue.events import SendEvent
@@ -50,6 +51,8 @@ class Services:
     stores: Mapping[str, Database] = field(default_factory=dict)
     """The open databases by subsystem, for readiness checks."""
     alarms: AlarmReports = field(default_factory=AlarmReports)
+    alerts: AlertStore | None = None
+    """None without an [[alert]] in the settings."""
 
 
 class ServerState(State):

@@ -1,11 +1,12 @@
 """Store every verdict from its opening to its closing, the state of each detector, and positions of sources."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
 
 from holdfast._types import Verdict, VerdictKind, Zone
+from holdfast.alerts import AlertedVerdict
 from holdfast.engines import Database, Migration, Row, Transaction
 
 SUBSYSTEM = "watch"
@@ -81,6 +82,7 @@ _OPEN = (
 _CLOSE = "update holdfast_verdict set closed_at = $1 where id = $2 and closed_at is null"
 _OPEN_VERDICTS = f"select {_COLUMNS} from holdfast_verdict where closed_at is null order by opened_at desc"  # noqa: S608
 _LIST = f"select {_COLUMNS} from holdfast_verdict order by opened_at desc limit $1"  # noqa: S608 - our own names
+_FIND = f"select {_COLUMNS} from holdfast_verdict where id = $1"  # noqa: S608 - our own names
 _SAVE = (
     "insert into holdfast_detector_state (workload, detector, saved_at, state) values ($1, $2, $3, $4) "
     "on conflict (workload) do update set detector = excluded.detector, saved_at = excluded.saved_at, "
@@ -175,9 +177,28 @@ class WatchStore:
         """Return the latest verdicts, newest first."""
         return self._read(_LIST, limit)
 
-    def _read(self, query: str, *values: int) -> Sequence[RecordedVerdict]:
+    def find_verdict(self, verdict_id: str) -> RecordedVerdict | None:
+        """Return the verdict with this id, or None."""
+        return next(iter(self._read(_FIND, verdict_id)), None)
+
+    def _read(self, query: str, *values: int | str) -> Sequence[RecordedVerdict]:
         rows = self._database.read(lambda transaction: transaction.execute(query, values))
         return [_decode_row(row) for row in rows]
+
+
+class RecordedVerdicts:
+    """A VerdictSource that reads the verdicts of some workloads from their store."""
+
+    def __init__(self, store: WatchStore, workloads: Collection[str]) -> None:
+        self._store = store
+        self._workloads = frozenset(workloads)
+
+    def list_open(self) -> Sequence[AlertedVerdict]:
+        return [_to_alerted(each) for each in self._store.list_open_verdicts() if each.workload in self._workloads]
+
+    def find_end(self, verdict: str) -> float | None:
+        found = self._store.find_verdict(verdict)
+        return None if found is None else found.closed_at
 
 
 def _encode_row(verdict: Verdict, opened_at: float) -> tuple[str | float | None, ...]:
@@ -188,3 +209,16 @@ def _encode_row(verdict: Verdict, opened_at: float) -> tuple[str | float | None,
 def _decode_row(row: Row) -> RecordedVerdict:
     fields = dict(zip(RecordedVerdict.__struct_fields__, row, strict=True))  # in the order of the columns
     return msgspec.convert(fields | {"evidence": msgspec.json.decode(fields["evidence"])}, RecordedVerdict)
+
+
+def _to_alerted(verdict: RecordedVerdict) -> AlertedVerdict:
+    return AlertedVerdict(
+        id=verdict.id,
+        workload=verdict.workload,
+        kind=str(verdict.kind),
+        zone=verdict.zone,
+        resource=verdict.resource,
+        since=verdict.since,
+        summary=verdict.summary,
+        opened_at=verdict.opened_at,
+    )

@@ -91,6 +91,8 @@ class _WatchedState:
     """The recorded open verdicts, by id."""
     zones_out: frozenset[Zone] = frozenset()
     """The zones without new traffic in the latest window."""
+    evaluated_until: float | None = None
+    """The end of the latest window that was evaluated."""
     pending: deque[tuple[float, Mapping[BinKey, Bin]]] = field(default_factory=deque)
     """Complete bins that the detector has not evaluated yet, each with its start."""
 
@@ -194,6 +196,11 @@ class WorkloadWatcher:
     def current_verdicts(self) -> Mapping[str, Verdict]:
         """Return the verdict of the latest window of each workload: UNKNOWN until there is a whole bin of data."""
         return {name: watched.current for name, watched in self._watched.items()}
+
+    def evaluated_until(self) -> float | None:
+        """Return the end of the latest window that was evaluated for every workload; None if one has none yet."""
+        ends = [watched.evaluated_until for watched in self._watched.values()]
+        return min((end for end in ends if end is not None), default=None) if None not in ends else None
 
     def recent_traffic(self) -> Sequence[TrafficSample]:
         """Return the traffic samples of the last two minutes, oldest first."""
@@ -388,6 +395,7 @@ class WorkloadWatcher:
             except Conflict as error:  # another zone is out, or was taken out: the next window decides again
                 logger.info("not evacuating zone %s for %s: %s", verdict.zone, watched.name, error)
         watched.state = state
+        watched.evaluated_until = end
         self._set_current(watched, build_unknown_verdict(watched.name, end, missing) if is_unknown else verdict)
 
     def _set_current(self, watched: _WatchedState, verdict: Verdict) -> None:

@@ -41,6 +41,10 @@ GUARDED = [
     ("GET", "/v1/deploys", {"operator", "viewer"}),
     ("POST", "/v1/deploys", {"operator"}),
     ("POST", "/v1/deploys/end", {"operator"}),
+    ("GET", "/v1/alerts", {"operator", "viewer"}),
+    ("GET", "/v1/alerts/verdict-1", {"operator", "viewer"}),
+    ("POST", "/v1/alerts/acknowledge", {"operator"}),
+    ("POST", "/v1/alerts/snooze", {"operator"}),
     ("GET", "/v1/status/history", {"operator", "viewer"}),
     ("GET", "/metrics", {"operator", "viewer"}),
     ("GET", "/v1/queues", {"operator", "viewer"}),
@@ -207,7 +211,7 @@ class TestWhoIsLetIn:
             if operation.get("security")
         }
         names = {"000000000000": "{credential_id}", "use1-az1": "{zone}", "shop": "{workload}"}
-        names |= {"mail": "{queue}", "17": "{message}", "use1-az1-silent": "{name}"}
+        names |= {"mail": "{queue}", "17": "{message}", "use1-az1-silent": "{name}", "verdict-1": "{verdict}"}
         tested = {
             (method, "/".join(names.get(part, part) for part in path.partition("?")[0].split("/")))
             for method, path, _ in GUARDED

@@ -25,6 +25,12 @@ COMMANDS = [
     "alarms history",
     "alarms state",
     "alarms tree",
+    "alerts",
+    "alerts acknowledge",
+    "alerts list",
+    "alerts show",
+    "alerts snooze",
+    "alerts test",
     "aurora",
     "aurora clusters",
     "aurora deploy",
@@ -100,7 +106,19 @@ def plain(text: str) -> str:
     return " ".join(text.split())
 
 
-GROUPS = ["alarms", "aurora", "calls", "calls simulate", "credential", "export", "queue", "shards", "telemetry", "zone"]
+GROUPS = [
+    "alarms",
+    "alerts",
+    "aurora",
+    "calls",
+    "calls simulate",
+    "credential",
+    "export",
+    "queue",
+    "shards",
+    "telemetry",
+    "zone",
+]
 
 
 def in_group(group: str) -> list[str]:

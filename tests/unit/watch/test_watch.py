@@ -64,6 +64,17 @@ def test_healthy_zones_lead_to_nothing(world: World) -> None:
     assert not world.events.verdicts
 
 
+def test_the_end_of_the_last_evaluated_window_shows_whether_the_loop_is_stuck(world: World) -> None:
+    assert world.watch.evaluated_until() is None
+    world.seconds(30)
+    end = world.watch.evaluated_until()
+    assert end is not None
+    assert 0 < world.clock.wall() - end < 20
+    assert end % world.watch.bin_seconds == 0, "it is the end of a bin"
+    world.clock.advance(600)  # the loop is stuck
+    assert world.watch.evaluated_until() == end
+
+
 def test_a_failing_zone_is_found_recorded_sent_away_and_told(world: World) -> None:
     world.seconds(15)
     world.seconds(30, failing="az2")
