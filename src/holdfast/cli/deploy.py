@@ -60,7 +60,7 @@ def begin(
 ) -> None:
     """Announce that a deploy begins. Detection knows of it with the next window, and for 15 minutes after its end.
 
-    Example: holdfast deploy begin --workload shop --zone use1-az1 --note "version 42"
+    Example: holdfast deploy begin --workload shop --zone use1-az1 --note v42
     """
     wanted, seconds = _parse(zone), None if duration is None else parse_duration(duration)
     if options.server is not None:
