@@ -111,7 +111,7 @@ def certificates_read_once() -> Iterator[None]:
     """Let all clients of httpx share the certificates that they trust by default: reading them takes 20 ms."""
     import httpx._transports.default
 
-    create = httpx._transports.default.create_ssl_context
+    create = httpx.create_ssl_context
 
     @functools.cache
     def read(trust_env: bool, *_: str | None) -> Any:
