@@ -384,6 +384,7 @@ def test_a_day_of_traffic_needs_no_more_memory_than_its_retention() -> None:
     assert sizes[1][1] < 8
 
 
+@pytest.mark.no_cover
 def test_the_tier_of_an_answer_depends_on_its_age_and_step() -> None:
     stored = Stored(now=START - 3600)
     for minute in range(61):
