@@ -4,10 +4,11 @@ May import telemetry and what is below it. Start reading at `tree.py` for the al
 their evaluation, at `metric_evaluation.py` for one alarm, and at `composite.py` for alarms over alarms.
 """
 
+from holdfast._alarm_options import AlarmOptions
 from holdfast.alarms.alarm import Alarm, AlarmState, HistoryItem, HistoryItemType, StateValue
 from holdfast.alarms.chi_squared import ChiSquaredEvent, ChiSquaredResult, find_outlier
 from holdfast.alarms.composite import AlarmGraph, CompositeAlarm, StateChange
-from holdfast.alarms.declaration import AlarmDeclaration, AlarmOptions, MeasuredOperation
+from holdfast.alarms.declaration import AlarmDeclaration, MeasuredOperation
 from holdfast.alarms.engine import AlarmChange, AlarmEngine, Evaluation, Explanation, SavedAlarms, explain_alarm
 from holdfast.alarms.metric_alarm import ComparisonOperator, LowSampleCount, MetricAlarm, TreatMissingData
 from holdfast.alarms.metric_evaluation import Datapoint, Decision, EvaluationRule, decide_state, evaluate_alarm

@@ -113,6 +113,7 @@ class AlarmEngine:
     def __init__(self, declaration: AlarmDeclaration, metrics: RecentMetrics, saved: SavedAlarms | None = None) -> None:
         saved = saved or SavedAlarms()
         self._metrics = metrics
+        self._extra_periods = declaration.options.extra_periods
         self._builder = TreeBuilder(declaration)
         self._resource_users = {operation for _, operations in declaration.resources for operation in operations}
         self._seen = dict(zip(saved.measured, (each.seen_at for each in saved.operations), strict=True))
@@ -149,7 +150,7 @@ class AlarmEngine:
         Nothing changes if nothing is stored of the last period: no process was running to receive data.
         """
         window = self._metrics.read(end, self._table.width, zones_out)
-        if not window.watched[-1]:
+        if not window.is_current:
             self._evaluated_at = end
             return Evaluation(end, [], [])
         if self._update_operations(window.measured, end):
@@ -161,7 +162,7 @@ class AlarmEngine:
         for row in np.flatnonzero(codes != self._codes).tolist():
             alarm = self._alarms[row].alarm
             old = self._states.get(alarm.alarm_name, AlarmState())
-            new = evaluate_alarm(alarm, _build_datapoints(window, values[row]), old, end)
+            new = evaluate_alarm(alarm, _build_datapoints(window, values[row]), old, end, self._extra_periods)
             self._states[alarm.alarm_name] = new
             changes.append(AlarmChange(alarm, old, new))
         self._codes = codes
@@ -176,6 +177,7 @@ class AlarmEngine:
     def _find_watched(self, window: MetricWindow) -> "NDArray[np.bool_]":
         """Return for each alarm the periods that could have data. Consumers in a zone that is out make no calls."""
         watched = np.tile(np.array(window.watched), (len(self._alarms), 1))
+        watched[self._contributor_rows] = window.contributors_watched
         for position, zones in enumerate(window.zones_out):
             for zone in zones:
                 watched[self._consumers.get(zone, []), position] = False
@@ -211,10 +213,11 @@ class AlarmEngine:
         self._alarms: list[WatchedMetric] = list(tree.metrics.values())
         self._consumers: defaultdict[Zone, list[int]] = defaultdict(list)
         """By zone, the rows of the alarms on shared resources."""
+        self._contributor_rows = [row for row, each in enumerate(self._alarms) if _counts_contributors(each)]
         for row, each in enumerate(self._alarms):
             for zone in {series.zone for series in each.inputs.values() if series.side is Side.CLIENT}:
                 self._consumers[zone].append(row)
-        self._table = AlarmTable.of([each.alarm for each in self._alarms])
+        self._table = AlarmTable.of([each.alarm for each in self._alarms], self._extra_periods)
         self._grouped_rows = None
         for name in [name for name in self._states if name not in tree.metrics and name not in tree.composites]:
             del self._states[name]
@@ -245,17 +248,22 @@ def explain_alarm(tree: AlarmTree, saved: SavedAlarms, name: str, metrics: Recen
     alarm = watched.alarm
     if saved.evaluated_at is None:
         return Explanation(alarm, state)
-    window = metrics.read(saved.evaluated_at, get_evaluation_range(alarm))
+    extra_periods = metrics.options.extra_periods
+    window = metrics.read(saved.evaluated_at, get_evaluation_range(alarm, extra_periods))
     datapoints = _build_datapoints(window, _compute(_group([watched], window), 1, window)[0])
     inputs = {
         each.name if isinstance(each, Id) else each.rule: _list_values(window.values[window.rows.get(reference, -1)])
         for each, reference in watched.inputs.items()
         if each is not None
     }
-    decision = decide_state(alarm, datapoints, state.state_value)
-    if _is_kept(alarm, decision, window.watched):
+    decision = decide_state(alarm, datapoints, state.state_value, extra_periods)
+    if _is_kept(alarm, decision, window.contributors_watched if _counts_contributors(watched) else window.watched):
         decision = replace(decision, state=state.state_value, rule=EvaluationRule.NOT_WATCHED)
     return Explanation(alarm, state, decision, tuple(datapoints), inputs)
+
+
+def _counts_contributors(watched: WatchedMetric) -> bool:
+    return any(isinstance(each, InsightRuleMetric) for each in watched.inputs)
 
 
 def _is_kept(alarm: MetricAlarm, decision: Decision, watched: Sequence[bool]) -> bool:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from operator import ge, gt, le, lt
 from typing import ClassVar, NoReturn
 
+from holdfast._alarm_options import SHORT_PERIODS
 from holdfast._errors import InvalidValue
 from holdfast.alarms.alarm import Alarm
 from holdfast.alarms.metric_queries import MetricDataQuery, QueryPlan
@@ -18,7 +19,6 @@ from holdfast.alarms.statistics import (
     parse_statistic,
 )
 
-SHORT_PERIODS = (10, 20, 30)
 HOUR = 3_600
 DAY = 86_400
 WEEK = 604_800

@@ -24,7 +24,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import StrEnum
 from itertools import accumulate
 
 from holdfast._errors import InvalidValue
@@ -32,7 +32,7 @@ from holdfast.metrics.histogram import PER_DOUBLING, SMALLEST, Histogram
 
 
 class StatisticKind(StrEnum):
-    """What a statistic computes."""
+    """The computation of a statistic."""
 
     SAMPLE_COUNT = "SampleCount"
     SUM = "Sum"
@@ -47,13 +47,13 @@ class StatisticKind(StrEnum):
     PERCENTILE_RANK = "PR"
 
 
-class Interpolation(Enum):
-    """How to compute a percentile that lies between two values. AWS does not publish its way."""
+class Interpolation(StrEnum):
+    """The computation of a percentile that lies between two values. AWS does not publish its own."""
 
-    NEAREST_RANK = "nearest-rank"
+    NEAREST_RANK = "nearest_rank"
     """The smallest value with at least that share of all values up to it: a value that was measured. The default."""
     LINEAR = "linear"
-    """On the straight line between the two values, as spreadsheets do."""
+    """A value on the straight line between the two, as spreadsheets compute it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from holdfast._alarm_options import MAX_PATTERN
 from holdfast._types import Operation, Side, Zone
 from holdfast.alarms.declaration import (
     CHI_SQUARED,
@@ -29,7 +30,7 @@ class Pattern(NamedTuple):
     number: int
 
 
-IN_A_ROW, M_OF_N = Pattern("3-in-a-row", 3, 3), Pattern("3-of-5", 3, 5)
+IN_A_ROW, M_OF_N = Pattern("3-in-a-row", 3, 3), Pattern("3-of-5", 3, MAX_PATTERN)
 PATTERNS = (IN_A_ROW, M_OF_N)
 """The first finds lasting trouble, the second one that comes and goes."""
 

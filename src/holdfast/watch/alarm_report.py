@@ -29,9 +29,6 @@ from holdfast.watch.alarm_views import (
     WorkloadAlarms,
 )
 
-_PERIODS = 10
-"""Periods to load for an explanation: more than any evaluation range."""
-
 
 class AlarmReader:
     """Reads the alarms of one workload. Thread-safe."""
@@ -67,7 +64,7 @@ class AlarmReader:
         declaration, saved = self._declaration, self._store.load(self._declaration.workload)
         tree = self._get_tree(saved)
         tiers = [Tier.MINUTES, Tier.ZONES] if name in tree.metrics else []
-        before = MINUTE * (_PERIODS + declaration.options.chi_squared_periods)
+        before = declaration.options.window + MINUTE
         if name in tree.metrics:
             series = tree.metrics[name].inputs.values()
             if any(each.metric == THROUGHPUT for each in series):

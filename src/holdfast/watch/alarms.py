@@ -32,7 +32,7 @@ class AlarmWatch:
     ) -> None:
         """Raise InvalidValue if bins of telemetry do not fit the period of the alarms."""
         self._workload = declaration.workload
-        self._period = declaration.options.period
+        self._step = declaration.options.step
         self._store = store
         metrics = RecentMetrics(declaration, series, table)
         self._engine = AlarmEngine(declaration, metrics, store.load(declaration.workload))
@@ -46,14 +46,14 @@ class AlarmWatch:
 
     def evaluate(self, end: float, zones_out: Set[Zone] = frozenset()) -> list[AlarmChanges]:
         """Evaluate every period that is complete at `end`, and was not evaluated yet. Return the changes."""
-        newest = end // self._period * self._period
+        newest = end // self._step * self._step
         last = self._engine.evaluated_at
-        if last is None or last > newest + self._period:  # never, or before the clock was set back
-            last = newest - self._period
-        number = min(MAX_PERIODS, round((newest - last) / self._period))
+        if last is None or last > newest + self._step:  # never, or before the clock was set back
+            last = newest - self._step
+        number = min(MAX_PERIODS, round((newest - last) / self._step))
         found = []
         for age in range(number - 1, -1, -1):
-            evaluation = self._engine.evaluate(newest - age * self._period, zones_out)
+            evaluation = self._engine.evaluate(newest - age * self._step, zones_out)
             self._unsaved += evaluation.changes
             if len(self._unsaved) > MAX_UNSAVED:
                 self._unsaved = list({each.alarm.alarm_name: each for each in self._unsaved}.values())

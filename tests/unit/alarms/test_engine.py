@@ -3,8 +3,8 @@
 import pytest
 
 from holdfast import NotFound, Operation, Side, Zone
+from holdfast._alarm_options import AlarmOptions
 from holdfast.alarms import StateValue
-from holdfast.alarms.declaration import AlarmOptions
 from holdfast.alarms.engine import SavedAlarms
 from holdfast.alarms.metric_evaluation import EvaluationRule
 from holdfast.telemetry.bins import LONG_TERM
@@ -331,3 +331,43 @@ def test_short_periods_are_evaluated_with_bins_of_ten_seconds() -> None:
         world.engine.evaluate(world.at)
     assert world.at == START + 30
     assert "use1-az1-isolated-impact" in world.find()
+
+
+def test_periods_of_five_minutes_are_evaluated_every_minute() -> None:
+    world = World(AlarmOptions(period=300))
+    for _ in range(35):
+        world.minute(bins())
+    for minute in range(1, 12):
+        assert not world.find(), minute
+        world.minute(bins(OTHERS), bins([AZ1], faults=6))
+    # After 11 minutes, the oldest of three windows has one bad minute of five: 98.8 %.
+    assert {"az1-availability", "use1-az1-isolated-impact"} <= world.find()
+    reason = world.explain("use1-az1/Home/Index-availability-server-3-in-a-row")
+    assert len(reason.datapoints) == 5
+    assert reason.datapoints[-1].timestamp == world.at - 300
+
+
+@pytest.mark.parametrize(("extra_periods", "minutes"), [(None, 5), (0, 3), (4, 7)])
+def test_extra_periods_decide_how_long_old_datapoints_count(extra_periods: int | None, minutes: int) -> None:
+    world = World(AlarmOptions(extra_periods=extra_periods))
+    for _ in range(10):
+        world.minute(bins())
+    for minute in range(1, minutes + 1):
+        assert "use1-az1-silent" not in world.find(), minute
+        world.minute(bins(OTHERS))
+        found = world.explain("use1-az1-silent")
+        assert found.decision is not None
+        assert found.decision.state is found.state.state_value
+    assert "use1-az1-silent" in world.find()
+
+
+def test_contributors_of_long_periods_that_another_process_cannot_read_do_not_decide_its_explanation() -> None:
+    world = World(AlarmOptions(period=600))
+    name = "not-single-instance-use1-az1-errors"
+    for minute in range(60):
+        world.minute(bins(OTHERS), bins([AZ1], faults=30 if minute > 15 else 0))
+        world.store.prune(world.at)
+    found = world.explain(name)
+    assert found.state.state_value is StateValue.ALARM
+    assert found.decision is not None
+    assert (found.decision.state, found.decision.rule) == (StateValue.ALARM, EvaluationRule.NOT_WATCHED)

@@ -5,9 +5,10 @@ from collections.abc import Iterable
 import pytest
 
 from holdfast import Operation, Side, Zone
+from holdfast._alarm_options import AlarmOptions
 from holdfast.alarms import AlarmState, StateValue
 from holdfast.alarms.alarm import MAX_NAME
-from holdfast.alarms.declaration import AlarmDeclaration, AlarmOptions, MeasuredOperation
+from holdfast.alarms.declaration import AlarmDeclaration, MeasuredOperation
 from holdfast.alarms.metric_alarm import TreatMissingData
 from holdfast.alarms.tree import EVENT_ACTION, MAX_ROLLED_UP, AlarmTree, TreeBuilder, name_operation
 

@@ -3,8 +3,9 @@
 from collections.abc import Iterable, Mapping
 
 from holdfast import Operation, Side, Zone
+from holdfast._alarm_options import AlarmOptions
 from holdfast.alarms import StateValue
-from holdfast.alarms.declaration import AlarmDeclaration, AlarmOptions
+from holdfast.alarms.declaration import AlarmDeclaration
 from holdfast.alarms.engine import AlarmEngine, Evaluation, Explanation, SavedAlarms, explain_alarm
 from holdfast.alarms.recent_metrics import RecentMetrics
 from holdfast.metrics import Histogram

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 
 from holdfast import EngineUnavailable, Side
+from holdfast._alarm_options import AlarmOptions
 from holdfast.alarms import StateValue
-from holdfast.alarms.declaration import AlarmDeclaration, AlarmOptions
+from holdfast.alarms.declaration import AlarmDeclaration
 from holdfast.engines import Transaction
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.telemetry import Bin, BinDelta, BinKey
@@ -106,7 +107,7 @@ def test_bins_that_do_not_fit_mean_no_alarms_and_a_warning(tmp_path: Path, caplo
     with SqliteDatabase(tmp_path / "history.sqlite") as history:
         world = World(tmp_path, clock=FakeClock(wall=START))
         watch_alarms(world, history, bin_seconds=90.0)
-    assert "no alarms are evaluated: alarms of workload shop: no bins" in caplog.text
+    assert "no alarms are evaluated: alarms of workload shop: bins of telemetry do not fit in 60 s" in caplog.text
 
 
 @pytest.mark.parametrize(
