@@ -5,19 +5,24 @@ their evaluation, at `metric_evaluation.py` for one alarm, and at `composite.py`
 """
 
 from holdfast._alarm_options import AlarmOptions
-from holdfast.alarms.alarm import Alarm, AlarmState, HistoryItem, HistoryItemType, StateValue
+from holdfast.alarms.actions import AlarmAction, AlarmChange, SuppressedActions
+from holdfast.alarms.alarm import Alarm, AlarmState, StateValue
 from holdfast.alarms.chi_squared import ChiSquaredEvent, ChiSquaredResult, find_outlier
 from holdfast.alarms.composite import AlarmGraph, CompositeAlarm, StateChange
+from holdfast.alarms.configuration import ConfigurationChange, ConfigurationVerb, SavedDefinition
 from holdfast.alarms.declaration import AlarmDeclaration, MeasuredOperation
-from holdfast.alarms.engine import AlarmChange, AlarmEngine, Evaluation, Explanation, SavedAlarms, explain_alarm
+from holdfast.alarms.engine import AlarmEngine, Evaluation, Explanation, SavedAlarms, explain_alarm
+from holdfast.alarms.history import HistoryItem, HistoryItemType
 from holdfast.alarms.metric_alarm import ComparisonOperator, LowSampleCount, MetricAlarm, TreatMissingData
 from holdfast.alarms.metric_evaluation import Datapoint, Decision, EvaluationRule, decide_state, evaluate_alarm
 from holdfast.alarms.metric_queries import MetricDataQuery, MetricStat
 from holdfast.alarms.recent_metrics import RecentMetrics
+from holdfast.alarms.suppression import SuppressedBy, Suppression
 from holdfast.alarms.tree import AlarmTree, TreeBuilder
 
 __all__ = [
     "Alarm",
+    "AlarmAction",
     "AlarmChange",
     "AlarmDeclaration",
     "AlarmEngine",
@@ -29,6 +34,8 @@ __all__ = [
     "ChiSquaredResult",
     "ComparisonOperator",
     "CompositeAlarm",
+    "ConfigurationChange",
+    "ConfigurationVerb",
     "Datapoint",
     "Decision",
     "Evaluation",
@@ -43,8 +50,12 @@ __all__ = [
     "MetricStat",
     "RecentMetrics",
     "SavedAlarms",
+    "SavedDefinition",
     "StateChange",
     "StateValue",
+    "SuppressedActions",
+    "SuppressedBy",
+    "Suppression",
     "TreatMissingData",
     "TreeBuilder",
     "decide_state",

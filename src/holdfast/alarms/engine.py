@@ -15,8 +15,10 @@ from numpy.typing import NDArray
 
 from holdfast._errors import NotFound
 from holdfast._types import Operation, Side, Zone
+from holdfast.alarms.actions import ActionControl, AlarmAction, AlarmChange, SuppressedActions
 from holdfast.alarms.alarm import Alarm, AlarmState
 from holdfast.alarms.alarm_rule import RuleResult, explain_rule
+from holdfast.alarms.configuration import ConfigurationChange, DefinitionLog, SavedDefinition
 from holdfast.alarms.declaration import AlarmDeclaration, MeasuredOperation, SeriesReference
 from holdfast.alarms.metric_alarm import MetricAlarm, TreatMissingData
 from holdfast.alarms.metric_evaluation import (
@@ -50,35 +52,31 @@ class SeenOperation(Struct, frozen=True, array_like=True):
 
 
 class SavedAlarms(Struct, frozen=True):
-    """All that an engine needs after a restart."""
+    """The state that an engine needs after a restart."""
 
     states: Mapping[str, AlarmState] = {}
     operations: Sequence[SeenOperation] = ()
     """In the order in which they were first measured, so that the tree stays the same."""
     evaluated_at: float | None = None
     """End of the last period that was evaluated."""
+    suppressed: Mapping[str, SuppressedActions] = {}
+    """The actions of alarms with a suppressor."""
+    definitions: Mapping[str, SavedDefinition] = {}
 
     @property
     def measured(self) -> list[MeasuredOperation]:
         return [MeasuredOperation(Operation(each.service, each.name), each.side) for each in self.operations]
 
 
-class AlarmChange(NamedTuple):
-    """An alarm that changed its state."""
-
-    alarm: Alarm
-    old: AlarmState
-    new: AlarmState
-
-
 class Evaluation(NamedTuple):
-    """The result of one evaluation."""
+    """The result of one evaluation, or of several."""
 
     at: float
-    """End of the period."""
-    changes: Sequence[AlarmChange]
-    removed: Sequence[str]
-    """Names of alarms that exist no longer."""
+    """End of the newest period."""
+    changes: Sequence[AlarmChange] = ()
+    actions: Sequence[AlarmAction] = ()
+    configuration: Sequence[ConfigurationChange] = ()
+    """Alarms that were created, changed or deleted since the last evaluation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,13 +86,15 @@ class Explanation:
     alarm: Alarm
     state: AlarmState
     decision: Decision | None = None
-    """Of a metric alarm: the datapoints that decided, and by which rule."""
+    """The datapoints that decided a metric alarm, and the rule."""
     datapoints: tuple[Datapoint, ...] = ()
-    """Of a metric alarm: all datapoints of its evaluation range, oldest first."""
+    """All datapoints in the evaluation range of a metric alarm, oldest first."""
     inputs: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
-    """Of metric math: the series in the expression, oldest first."""
+    """The series in an expression of metric math, oldest first."""
     result: RuleResult | None = None
-    """Of a composite alarm: the value of its rule, and the parts that decided."""
+    """The value of the rule of a composite alarm, and the parts that decided."""
+    suppressed: SuppressedActions | None = None
+    """The actions of a composite alarm with a suppressor."""
 
 
 class _Group(NamedTuple):
@@ -123,10 +123,10 @@ class AlarmEngine:
         self._groups: list[_Group] = []
         self._codes = np.zeros(0, np.int8)
         """The state of each metric alarm, as an index of `STATES`."""
-        self._removed: list[str] = []
+        self._actions = ActionControl(saved.suppressed)
+        self._definitions = DefinitionLog(saved.definitions)
+        self._logged_tree: AlarmTree | None = None
         self._use(self._builder.build(self._seen))
-        # The settings may have changed since they were saved.
-        self._removed += [name for name in saved.states if name not in self._states]
         self._updated: set[str] = set(self.tree.composites) & self._states.keys()
 
     @property
@@ -144,15 +144,26 @@ class AlarmEngine:
         """The operations that have alarms, to be saved."""
         return [SeenOperation(each.service, each.name, side, at) for (each, side), at in self._seen.items()]
 
+    @property
+    def suppressed(self) -> Mapping[str, SuppressedActions]:
+        """The actions of alarms with a suppressor, to be saved."""
+        return self._actions.suppressed
+
+    @property
+    def definitions(self) -> Mapping[str, SavedDefinition]:
+        """The definitions of all alarms, to be saved."""
+        return self._definitions.known
+
     def evaluate(self, end: float, zones_out: Set[Zone] = frozenset()) -> Evaluation:
         """Evaluate all alarms with the data of the periods up to `end`, which is the end of one.
 
-        Nothing changes if nothing is stored of the last period: no process was running to receive data.
+        No state changes if nothing is stored of the time since the last evaluation: no process was running to receive
+        data. Actions that were withheld until then run nevertheless.
         """
         window = self._metrics.read(end, self._table.width, zones_out)
         if not window.is_current:
             self._evaluated_at = end
-            return Evaluation(end, [], [])
+            return Evaluation(end, *self._actions.update([], self._states, end))
         if self._update_operations(window.measured, end):
             self._rebuild()
             window = self._metrics.read(end, self._table.width, zones_out)
@@ -170,9 +181,14 @@ class AlarmEngine:
         for change in self.tree.graph.evaluate(self._states, changed, end, self._updated):
             self._states[change.alarm.alarm_name] = change.new
             changes.append(AlarmChange(*change))
-        removed, self._removed = self._removed, []
         self._updated, self._evaluated_at = set(), end
-        return Evaluation(end, changes, removed)
+        return Evaluation(end, *self._actions.update(changes, self._states, end), self._log_definitions(end))
+
+    def _log_definitions(self, at: float) -> list[ConfigurationChange]:
+        if self._logged_tree is self.tree:
+            return []
+        self._logged_tree = self.tree
+        return self._definitions.update(self.tree, at)
 
     def _find_watched(self, window: MetricWindow) -> "NDArray[np.bool_]":
         """Return for each alarm the periods that could have data. Consumers in a zone that is out make no calls."""
@@ -203,13 +219,12 @@ class AlarmEngine:
             for name, alarm in after.composites.items()
             if name in before.composites and alarm != before.composites[name]
         }
-        known = {*after.metrics, *after.composites}
-        self._removed += [name for name in (*before.metrics, *before.composites) if name not in known]
 
     def _use(self, tree: AlarmTree) -> None:
         """Prepare the evaluation of a tree."""
         self.tree = tree
         """All alarms."""
+        self._actions.use(tree.composites)
         self._alarms: list[WatchedMetric] = list(tree.metrics.values())
         self._consumers: defaultdict[Zone, list[int]] = defaultdict(list)
         """By zone, the rows of the alarms on shared resources."""
@@ -241,7 +256,8 @@ def explain_alarm(tree: AlarmTree, saved: SavedAlarms, name: str, metrics: Recen
     if name in tree.composites:
         composite = tree.composites[name]
         states = {each: saved.states.get(each, AlarmState()).state_value for each in composite.children}
-        return Explanation(composite, state, result=explain_rule(composite.rule, states))
+        result = explain_rule(composite.rule, states)
+        return Explanation(composite, state, result=result, suppressed=saved.suppressed.get(name))
     if name not in tree.metrics:
         raise NotFound(f"there is no alarm {name}: see `holdfast alarms state --all`")
     watched = tree.metrics[name]

@@ -12,13 +12,17 @@
 | `not-single-instance-<zone>` | several instances contribute faults or slow requests; or `<az>-throughput` is |
 | `<zone>-silent` | the zone reports no request at all. No other alarm uses it: it makes the silence visible |
 | `<resource>-impact` | consumers in two zones or more are affected by a shared resource. It has actions |
+| `any-shared-resource` | any `<resource>-impact` is. It exists if there are several shared resources |
 
 A zone is affected if its availability, latency or throughput is in ALARM. Below them are metric alarms,
 `...-3-in-a-row` and `...-3-of-5`, for each side that measures: server and canary.
 
+If shared resources are declared, `<resource>-impact` or `any-shared-resource` suppresses the actions of
+`<zone>-isolated-impact`: the answer to a failing resource is a failover, not an evacuation.
+
 A metric alarm without data is in INSUFFICIENT_DATA, or in OK if that is the better guess. Rules ask only whether an
 alarm is in ALARM. So a zone without data neither hinders "no other zone is in ALARM" nor passes unnoticed, because its
-`-silent` is in ALARM. Of a shared resource, missing data counts as breaching: its consumers cannot reach it.
+`-silent` is in ALARM. Missing data of a shared resource counts as breaching: its consumers cannot reach it.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,6 +55,8 @@ MAX_ROLLED_UP = 45
 """Maximum operations in one rule. Two alarms for each stay below the limit of 100."""
 MAX_RULE = MAX_CHARACTERS - 500
 """Maximum characters of a rule, with room for the next link."""
+ANY_RESOURCE = "any-shared-resource"
+"""The alarm over the alarms of all shared resources, if there are several."""
 IMPACTED_ZONES = 2
 """Zones whose consumers must be affected before a shared resource is blamed."""
 
@@ -96,6 +102,10 @@ class TreeBuilder:
         shortest = [zone.rpartition("-")[2] for zone in declaration.zones]
         is_unique = len(set(shortest)) == len(shortest)
         self._short = dict(zip(declaration.zones, shortest if is_unique else declaration.zones, strict=True))
+
+        impacts = [f"{resource}-impact" for resource, _ in declaration.resources]
+        self._suppressor = ANY_RESOURCE if len(impacts) > 1 else next(iter(impacts), None)
+        """The alarm that withholds the actions of each zone: an alarm has at most one suppressor."""
 
     def build(self, measured: Iterable[MeasuredOperation]) -> AlarmTree:
         """Return the alarms for some operations. A new one at the end changes the fewest rules."""
@@ -225,7 +235,16 @@ class TreeBuilder:
     def _conclude(self, zone: Zone) -> CompositeAlarm:
         rule = And((_in_alarm(f"{zone}-aggregate-alarm"), _in_alarm(f"not-single-instance-{zone}")))
         text = f"Only {zone} is affected, and not by single instances: consider to leave it."
-        return _with_actions(_compose(f"{zone}-isolated-impact", rule, text))
+        alarm = _with_actions(_compose(f"{zone}-isolated-impact", rule, text))
+        if self._suppressor is None:
+            return alarm
+        seconds = self._declaration.options.suppression_period
+        return replace(
+            alarm,
+            actions_suppressor=self._suppressor,
+            actions_suppressor_wait_period=seconds,
+            actions_suppressor_extension_period=seconds,
+        )
 
     def _list_impacts(self, zone: Zone) -> list[str]:
         return [f"{self._short[zone]}-{kind}" for kind in ("availability", "latency", "throughput")]
@@ -236,6 +255,9 @@ class TreeBuilder:
             rule = AtLeast(IMPACTED_ZONES, False, StateValue.ALARM, False, names)
             text = f"Consumers of {resource} are affected in {IMPACTED_ZONES} zones or more: consider a failover."
             yield _with_actions(_compose(f"{resource}-impact", rule, text))
+        if self._suppressor == ANY_RESOURCE:
+            impacts: list[Rule] = [_in_alarm(f"{resource}-impact") for resource, _ in self._declaration.resources]
+            yield from _chain(ANY_RESOURCE, impacts, "Any shared resource is affected: consider a failover first.")
 
 
 def name_operation(prefix: str, operation: Operation) -> str:

@@ -16,7 +16,7 @@ from holdfast.cli.output import Json, format_time, print_json, print_rows
 from holdfast.cli.remote import RemoteServer, read_token
 from holdfast.cli.zone import ZONES, ZoneOptions
 from holdfast.compose import Databases, require_store
-from holdfast.watch.alarm_views import ExplainedAlarm, RulePart, ShownAlarm, WorkloadAlarms
+from holdfast.watch.alarm_views import ExplainedAlarm, RulePart, ShownAlarm, ShownSuppression, WorkloadAlarms
 
 if TYPE_CHECKING:
     from holdfast.server.alarms import AlarmReports
@@ -97,7 +97,7 @@ def history(
     options: ZoneOptions = ZONES,
     json: Json = False,
 ) -> None:
-    """List the latest changes of alarms, newest first. The last 20 of each alarm are kept.
+    """List the latest changes of alarms, newest first: states, definitions, and actions. 20 of each alarm are kept.
 
     Example: holdfast alarms history use1-az1-isolated-impact
     """
@@ -126,7 +126,7 @@ def explain(
     options: ZoneOptions = ZONES,
     json: Json = False,
 ) -> None:
-    """Explain the state of an alarm: its datapoints, or its rule, and which part of it decided.
+    """Explain the state of an alarm: its datapoints or rule, which part of it decided, and what withholds its actions.
 
     Example: holdfast alarms explain use1-az1-isolated-impact
     """
@@ -204,6 +204,8 @@ def _describe(found: ExplainedAlarm) -> Iterator[str]:
     yield f"  reason of the last change: {alarm.reason}"
     yield f"  {'rule' if found.parts else 'condition'}: {found.condition}"
     yield f"  decided by: {found.decided_by}"
+    if found.suppressed is not None:
+        yield f"  {_describe_suppression(found.suppressed)}"
     if found.missing_data is not None:
         yield f"  missing data: {found.missing_data}"
     if found.datapoints:
@@ -217,6 +219,19 @@ def _describe(found: ExplainedAlarm) -> Iterator[str]:
     if found.parts is not None:
         yield "  the parts that decided:"
         yield from _describe_parts([found.parts], "  ")
+
+
+def _describe_suppression(found: ShownSuppression) -> str:
+    reasons = {
+        "WaitPeriod": f"it waits for {found.suppressor}",
+        "Alarm": f"{found.suppressor} is in ALARM",
+        "ExtensionPeriod": f"{found.suppressor} was in ALARM",
+    }
+    until = "" if found.until is None else f", until {format_time(found.until)}"
+    then = "none is pending"
+    if found.is_pending:
+        then = "they run some time after it has ended" if found.until is None else "then they run"
+    return f"actions are suppressed by {found.by}: {reasons[found.by]}{until}; {then}"
 
 
 def _describe_parts(parts: Sequence[RulePart], indent: str) -> Iterator[str]:

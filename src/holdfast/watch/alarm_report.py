@@ -7,11 +7,13 @@ import threading
 from collections.abc import Sequence
 
 from holdfast._errors import NotFound
-from holdfast.alarms.alarm import AlarmState, HistoryItem, StateValue
+from holdfast.alarms.actions import SuppressedActions
+from holdfast.alarms.alarm import AlarmState, StateValue
 from holdfast.alarms.alarm_rule import RuleResult, format_alarm_rule
 from holdfast.alarms.composite import CompositeAlarm
 from holdfast.alarms.declaration import THROUGHPUT, AlarmDeclaration, MeasuredOperation
 from holdfast.alarms.engine import Explanation, SavedAlarms, explain_alarm
+from holdfast.alarms.history import HistoryItem
 from holdfast.alarms.metric_alarm import MetricAlarm
 from holdfast.alarms.recent_metrics import USUAL_MINUTES, RecentMetrics
 from holdfast.alarms.tree import AlarmTree, TreeBuilder
@@ -26,6 +28,7 @@ from holdfast.watch.alarm_views import (
     RulePart,
     ShownAlarm,
     ShownDatapoint,
+    ShownSuppression,
     WorkloadAlarms,
 )
 
@@ -116,8 +119,10 @@ def _build_explanation(
     if isinstance(alarm, CompositeAlarm) and found.result is not None:
         part = _build_part(found.result)
         verdict = "true, so the alarm is in ALARM" if part.value else "false, so the alarm is OK"
+        decided_by = f"the rule is {verdict}"
+        suppressed = _build_suppressed(found.suppressed)
         return ExplainedAlarm(
-            workload, shown, evaluated_at, alarm.alarm_rule, None, f"the rule is {verdict}", parts=part
+            workload, shown, evaluated_at, alarm.alarm_rule, None, decided_by, parts=part, suppressed=suppressed
         )
     assert isinstance(alarm, MetricAlarm)
     decision = found.decision
@@ -140,6 +145,13 @@ def _build_explanation(
         ],
         found.inputs,
     )
+
+
+def _build_suppressed(found: SuppressedActions | None) -> ShownSuppression | None:
+    if found is None or found.suppression.suppressed_by is None:
+        return None
+    suppression = found.suppression
+    return ShownSuppression(str(suppression.suppressed_by), found.suppressor, suppression.until, suppression.is_pending)
 
 
 def _describe_condition(alarm: MetricAlarm) -> str:

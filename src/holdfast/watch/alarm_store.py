@@ -1,12 +1,16 @@
 """Store the states of alarms, their history, and the operations that have alarms."""
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
 from holdfast._errors import InvalidValue
-from holdfast.alarms.alarm import AlarmState, HistoryItem, HistoryItemType, StateValue, build_state_update
-from holdfast.alarms.engine import AlarmChange, SavedAlarms, SeenOperation
+from holdfast.alarms.actions import SuppressedActions
+from holdfast.alarms.alarm import AlarmState, StateValue
+from holdfast.alarms.configuration import ConfigurationChange, ConfigurationVerb, SavedDefinition
+from holdfast.alarms.engine import Evaluation, SavedAlarms, SeenOperation
+from holdfast.alarms.history import HistoryItem, HistoryItemType, build_history
 from holdfast.engines import Database, Row, Transaction
 from holdfast.watch.store import MIGRATIONS, SUBSYSTEM
 
@@ -19,30 +23,42 @@ _SAVE_STATE = (
     "reason = excluded.reason, reason_data = excluded.reason_data, updated_at = excluded.updated_at"
 )
 _SAVE_HISTORY = (
-    "insert into holdfast_alarm_history (workload, name, at, alarm_type, item_type, summary, content) "
-    "values ($1, $2, $3, $4, $5, $6, $7) on conflict (workload, name, at) do nothing"
+    "insert into holdfast_alarm_history (workload, name, at, position, alarm_type, item_type, summary, content) "
+    "values ($1, $2, $3, $4, $5, $6, $7, $8) on conflict (workload, name, at, position) do nothing"
 )
 _LIMIT_HISTORY = (
-    "delete from holdfast_alarm_history where workload = $1 and name = $2 and at <= "
+    "delete from holdfast_alarm_history where workload = $1 and name = $2 and at < "
     "(select at from holdfast_alarm_history where workload = $1 and name = $2 order by at desc limit 1 "
     "offset $3)"
 )
+_SAVE_DEFINITION = (
+    "insert into holdfast_alarm_definition (workload, name, alarm_type, digest, about_operation) "
+    "values ($1, $2, $3, $4, $5) on conflict (workload, name) do update set alarm_type = excluded.alarm_type, "
+    "digest = excluded.digest, about_operation = excluded.about_operation"
+)
+_DELETE_DEFINITION = "delete from holdfast_alarm_definition where workload = $1 and name = $2"
 _DELETE_STATE = "delete from holdfast_alarm_state where workload = $1 and name = $2"
 _DELETE_HISTORY = "delete from holdfast_alarm_history where workload = $1 and name = $2"
 _SAVE_EVALUATION = (
-    "insert into holdfast_alarm_evaluation (workload, evaluated_at, operations) values ($1, $2, $3) "
-    "on conflict (workload) do update set evaluated_at = excluded.evaluated_at, operations = excluded.operations"
+    "insert into holdfast_alarm_evaluation (workload, evaluated_at, operations, suppressed) values ($1, $2, $3, $4) "
+    "on conflict (workload) do update set evaluated_at = excluded.evaluated_at, operations = excluded.operations, "
+    "suppressed = excluded.suppressed"
 )
 _LOAD_STATES = "select name, value, reason, reason_data, updated_at from holdfast_alarm_state where workload = $1"
-_LOAD_EVALUATION = "select evaluated_at, operations from holdfast_alarm_evaluation where workload = $1"
+_LOAD_EVALUATION = "select evaluated_at, operations, suppressed from holdfast_alarm_evaluation where workload = $1"
+_LOAD_DEFINITIONS = (
+    "select name, alarm_type, digest, about_operation from holdfast_alarm_definition where workload = $1"
+)
 _HISTORY_COLUMNS = "name, alarm_type, at, item_type, summary, content"
 _LIST_HISTORY = (
+    # Alarms about operations have a slash in their names. A new threshold changes thousands of them.
     f"select {_HISTORY_COLUMNS} from holdfast_alarm_history where workload = $1 "  # noqa: S608 - our own names
-    "order by at desc, name limit $2"
+    "and (item_type <> 'ConfigurationUpdate' or replace(name, '/', '') = name) "
+    "order by at desc, name, position desc limit $2"
 )
 _LIST_HISTORY_OF = (
     f"select {_HISTORY_COLUMNS} from holdfast_alarm_history where workload = $1 and name = $2 "  # noqa: S608
-    "order by at desc limit $3"
+    "order by at desc, position desc limit $3"
 )
 
 
@@ -56,44 +72,56 @@ class AlarmStore:
     def load(self, workload: str) -> SavedAlarms:
         """Return the saved alarms of a workload. Raise InvalidValue if they cannot be read."""
 
-        def read(transaction: Transaction) -> tuple[list[Row], list[Row]]:
-            return transaction.execute(_LOAD_STATES, (workload,)), transaction.execute(_LOAD_EVALUATION, (workload,))
+        def read(transaction: Transaction) -> list[list[Row]]:
+            return [
+                transaction.execute(sql, (workload,)) for sql in (_LOAD_STATES, _LOAD_EVALUATION, _LOAD_DEFINITIONS)
+            ]
 
-        rows, evaluations = self._database.read(read)
+        rows, evaluations, definitions = self._database.read(read)
         try:
-            states = {name: AlarmState(StateValue(value), *others) for name, value, *others in rows}
-            if not evaluations:
-                return SavedAlarms(states)
-            evaluated_at, operations = evaluations[0]
-            return SavedAlarms(states, msgspec.json.decode(operations, type=list[SeenOperation]), evaluated_at)
+            return _decode(rows, evaluations, definitions)
         except (ValueError, msgspec.MsgspecError) as error:
             raise InvalidValue(
                 f"saved alarms of workload {workload} cannot be read: {error}: delete its rows in the tables "
-                "holdfast_alarm_state and holdfast_alarm_evaluation"
+                "holdfast_alarm_state, holdfast_alarm_definition and holdfast_alarm_evaluation"
             ) from error
 
     def save(
         self,
         workload: str,
-        at: float,
+        evaluation: Evaluation,
         operations: Sequence[SeenOperation],
-        changes: Sequence[AlarmChange],
-        removed: Sequence[str] = (),
+        suppressed: Mapping[str, SuppressedActions] | None = None,
     ) -> None:
-        """Save the outcome of evaluations up to the time `at` in one transaction."""
-        newest = {each.alarm.alarm_name: each.new for each in changes}
-        items = [build_state_update(*each) for each in changes]
-        # A first state needs no room: most alarms never have another.
-        limited = {each.alarm.alarm_name for each in changes if each.old.state_updated_timestamp}
-        encoded = msgspec.json.encode(operations).decode()
+        """Save the outcome of evaluations in one transaction.
+
+        An alarm about a single operation that was deleted loses its history. The other deleted alarms keep it.
+        """
+        newest = {each.alarm_name: each for each in evaluation.configuration}
+        deleted = {name for name, each in newest.items() if each.verb is ConfigurationVerb.DELETED}
+        forgotten = {name for name in deleted if newest[name].definition.is_about_operation}
+        states = {each.alarm.alarm_name: each.new for each in evaluation.changes}
+        items = [item for item in build_history(evaluation) if item.alarm_name not in forgotten]
+        # The first items need no room: most alarms never have others.
+        limited = {each.alarm.alarm_name for each in evaluation.changes if each.old.state_updated_timestamp}
+        limited |= {each.alarm.alarm_name for each in evaluation.actions}
+        limited |= {name for name, each in newest.items() if each.verb is not ConfigurationVerb.CREATED}
+        encoded = msgspec.json.encode(operations).decode(), msgspec.json.encode(suppressed or {}).decode()
 
         def write(transaction: Transaction) -> None:
-            transaction.execute_many(_DELETE_STATE, [(workload, name) for name in removed])
-            transaction.execute_many(_DELETE_HISTORY, [(workload, name) for name in removed])
-            transaction.execute_many(_SAVE_STATE, [_encode_state(workload, *each) for each in newest.items()])
-            transaction.execute_many(_SAVE_HISTORY, [_encode_item(workload, each) for each in items])
-            transaction.execute_many(_LIMIT_HISTORY, [(workload, name, MAX_HISTORY) for name in sorted(limited)])
-            transaction.execute(_SAVE_EVALUATION, (workload, at, encoded))
+            transaction.execute_many(_DELETE_STATE, [(workload, name) for name in sorted(deleted)])
+            transaction.execute_many(_DELETE_DEFINITION, [(workload, name) for name in sorted(deleted)])
+            transaction.execute_many(_DELETE_HISTORY, [(workload, name) for name in sorted(forgotten)])
+            transaction.execute_many(
+                _SAVE_STATE, [_encode_state(workload, *each) for each in states.items() if each[0] not in deleted]
+            )
+            transaction.execute_many(
+                _SAVE_DEFINITION,
+                [_encode_definition(workload, *each) for each in newest.items() if each[0] not in deleted],
+            )
+            transaction.execute_many(_SAVE_HISTORY, _encode_items(workload, items))
+            transaction.execute_many(_LIMIT_HISTORY, [(workload, name, MAX_HISTORY - 1) for name in sorted(limited)])
+            transaction.execute(_SAVE_EVALUATION, (workload, evaluation.at, *encoded))
 
         self._database.write(write)
 
@@ -114,6 +142,36 @@ def _encode_state(workload: str, name: str, state: AlarmState) -> tuple[str | fl
     return workload, name, str(value), reason, data, state.state_updated_timestamp
 
 
-def _encode_item(workload: str, item: HistoryItem) -> tuple[str | float, ...]:
-    kinds = item.alarm_type, str(item.history_item_type)
-    return workload, item.alarm_name, item.timestamp, *kinds, item.history_summary, item.history_data
+def _encode_definition(workload: str, name: str, change: ConfigurationChange) -> tuple[str | int, ...]:
+    definition = change.definition
+    return workload, name, definition.alarm_type, definition.digest, int(definition.is_about_operation)
+
+
+def _encode_items(workload: str, items: Sequence[HistoryItem]) -> list[tuple[str | float, ...]]:
+    """Return rows. Items of one alarm at the same time are numbered, in their order."""
+    positions: Counter[tuple[str, float]] = Counter()
+    rows: list[tuple[str | float, ...]] = []
+    for item in items:
+        key = item.alarm_name, item.timestamp
+        kinds = item.alarm_type, str(item.history_item_type)
+        rows.append((workload, *key, positions[key], *kinds, item.history_summary, item.history_data))
+        positions[key] += 1
+    return rows
+
+
+def _decode(rows: list[Row], evaluations: list[Row], definitions: list[Row]) -> SavedAlarms:
+    states = {name: AlarmState(StateValue(value), *others) for name, value, *others in rows}
+    defined = {
+        name: SavedDefinition(kind, digest, bool(is_about_operation))
+        for name, kind, digest, is_about_operation in definitions
+    }
+    if not evaluations:
+        return SavedAlarms(states, definitions=defined)
+    evaluated_at, operations, suppressed = evaluations[0]
+    return SavedAlarms(
+        states,
+        msgspec.json.decode(operations, type=list[SeenOperation]),
+        evaluated_at,
+        msgspec.json.decode(suppressed, type=dict[str, SuppressedActions]),
+        defined,
+    )

@@ -1,12 +1,12 @@
 """Evaluate the alarms of a workload whenever a period is complete, save their states, and report changes."""
 
 import logging
-from collections.abc import Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from typing import TYPE_CHECKING
 
 from holdfast._types import Zone
-from holdfast.alarms.alarm import StateValue
-from holdfast.alarms.engine import AlarmChange, AlarmEngine
+from holdfast.alarms.actions import AlarmAction
+from holdfast.alarms.engine import AlarmEngine, Evaluation
 from holdfast.alarms.recent_metrics import RecentMetrics
 from holdfast.watch.events import AlarmChanges, ChangedAlarm
 
@@ -36,9 +36,7 @@ class AlarmWatch:
         self._store = store
         metrics = RecentMetrics(declaration, series, table)
         self._engine = AlarmEngine(declaration, metrics, store.load(declaration.workload))
-        self._unsaved: list[AlarmChange] = []
-        self._removed: list[str] = []
-        self._is_saved = True
+        self._unsaved: Evaluation | None = None
 
     @property
     def workload(self) -> str:
@@ -54,41 +52,65 @@ class AlarmWatch:
         found = []
         for age in range(number - 1, -1, -1):
             evaluation = self._engine.evaluate(newest - age * self._step, zones_out)
-            self._unsaved += evaluation.changes
-            if len(self._unsaved) > MAX_UNSAVED:
-                self._unsaved = list({each.alarm.alarm_name: each for each in self._unsaved}.values())
-            self._removed += evaluation.removed
-            self._is_saved = False
-            if changes := self._report(evaluation.changes):
+            self._unsaved = _merge(self._unsaved, evaluation)
+            if changes := self._report(evaluation):
                 found.append(AlarmChanges(self._workload, evaluation.at, changes))
         return found
 
     def save(self) -> None:
         """Save all changes since the last call. If it fails, call it again."""
-        at = self._engine.evaluated_at
-        if self._is_saved or at is None:
-            return
-        self._store.save(self._workload, at, self._engine.saved_operations, self._unsaved, self._removed)
-        self._unsaved, self._removed, self._is_saved = [], [], True
+        if self._unsaved is not None:
+            self._store.save(self._workload, self._unsaved, self._engine.saved_operations, self._engine.suppressed)
+            self._unsaved = None
 
-    def _report(self, changes: Sequence[AlarmChange]) -> list[ChangedAlarm]:
-        """Log changes, and return them. A first state of OK is no news."""
+    def _report(self, evaluation: Evaluation) -> list[ChangedAlarm]:
+        """Log changes and actions, and return them. A first state of OK is no news."""
+        acting = {each.alarm.alarm_name for each in evaluation.actions if each.suppressed_by is None}
         found = []
-        for alarm, old, new in changes:
-            is_first = old.state_value is StateValue.INSUFFICIENT_DATA and new.state_value is StateValue.OK
-            if is_first or alarm.alarm_name in self._engine.tree.about_operations:
+        for change in evaluation.changes:
+            alarm, old, new, suppressed_by = change
+            if not change.is_news or alarm.alarm_name in self._engine.tree.about_operations:
                 continue
-            actions = alarm.get_actions(new.state_value)
+            has_actions = alarm.alarm_name in acting and suppressed_by is None
             logger.log(
-                logging.WARNING if actions else logging.INFO,
-                "workload %s: alarm %s changed from %s to %s: %s",
+                logging.WARNING if has_actions else logging.INFO,
+                "workload %s: alarm %s changed from %s to %s: %s%s",
                 self._workload,
                 alarm.alarm_name,
                 old.state_value,
                 new.state_value,
                 new.state_reason,
+                "" if suppressed_by is None else f" (actions are suppressed by {suppressed_by})",
             )
-            found.append(
-                ChangedAlarm(alarm.alarm_name, old.state_value, new.state_value, new.state_reason, bool(actions))
-            )
-        return found
+            values = old.state_value, new.state_value, new.state_reason
+            found.append(ChangedAlarm(alarm.alarm_name, *values, has_actions, suppressed_by))
+        # First those that were withheld: they are about earlier changes.
+        return [*self._report_late(evaluation.actions), *found]
+
+    def _report_late(self, actions: Sequence[AlarmAction]) -> Iterator[ChangedAlarm]:
+        """Log and yield the alarms whose actions were withheld, and run now."""
+        for alarm, _, _, old, state, _, was_suppressed in actions:
+            if was_suppressed:
+                logger.warning(
+                    "workload %s: alarm %s is %s; its actions were suppressed until now: %s",
+                    self._workload,
+                    alarm.alarm_name,
+                    state.state_value,
+                    state.state_reason,
+                )
+                values = old, state.state_value, state.state_reason
+                yield ChangedAlarm(alarm.alarm_name, *values, has_actions=True, was_suppressed=True)
+
+
+def _merge(first: Evaluation | None, second: Evaluation) -> Evaluation:
+    """Return the outcome of two evaluations, within the limit."""
+    if first is None:
+        return second
+    changes = [*first.changes, *second.changes]
+    actions = [*first.actions, *second.actions]
+    configuration = [*first.configuration, *second.configuration]
+    if len(changes) + len(actions) + len(configuration) > MAX_UNSAVED:
+        changes = list({each.alarm.alarm_name: each for each in changes}.values())
+        actions = list({each.alarm.alarm_name: each for each in actions}.values())
+        configuration = list({each.alarm_name: each for each in configuration}.values())
+    return Evaluation(second.at, changes, actions, configuration)

@@ -24,14 +24,18 @@ class CurrentVerdict(msgspec.Struct, frozen=True):
 
 
 class ChangedAlarm(msgspec.Struct, frozen=True):
-    """An alarm that changed its state: OK, ALARM or INSUFFICIENT_DATA."""
+    """An alarm that changed its state, OK, ALARM or INSUFFICIENT_DATA, or whose withheld actions run now."""
 
     name: str
     old: str
     new: str
     reason: str
     has_actions: bool
-    """Whether it is the last alarm of a chain, so that people should know."""
+    """Whether actions run now, so that people should know."""
+    suppressed_by: str | None = None
+    """The reason if actions are withheld: WaitPeriod, Alarm or ExtensionPeriod."""
+    was_suppressed: bool = False
+    """Whether actions were withheld before, and run now. The state may have changed some time ago."""
 
 
 class AlarmChanges(msgspec.Struct, frozen=True):

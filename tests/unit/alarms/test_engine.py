@@ -4,7 +4,7 @@ import pytest
 
 from holdfast import NotFound, Operation, Side, Zone
 from holdfast._alarm_options import AlarmOptions
-from holdfast.alarms import StateValue
+from holdfast.alarms import ConfigurationVerb, Evaluation, StateValue
 from holdfast.alarms.engine import SavedAlarms
 from holdfast.alarms.metric_evaluation import EvaluationRule
 from holdfast.telemetry.bins import LONG_TERM
@@ -14,6 +14,14 @@ from tests.unit.alarms.world import HOME, LIST, START, ZONES, World, bins
 AZ1, AZ2, AZ3 = ZONES
 OTHERS = ZONES[1:]
 QUERY = Operation("orders-db", "query")
+
+
+def get_deleted(evaluation: Evaluation) -> set[str]:
+    return {each.alarm_name for each in evaluation.configuration if each.verb is ConfigurationVerb.DELETED}
+
+
+def get_actions(evaluation: Evaluation) -> list[tuple[str, str | None]]:
+    return [(each.alarm.alarm_name, each.suppressed_by) for each in evaluation.actions]
 
 
 def test_a_healthy_workload_has_no_alarm() -> None:
@@ -135,6 +143,78 @@ def test_consumers_in_a_zone_that_is_out_do_not_blame_a_shared_resource() -> Non
     assert "primary-database-impact" in world.find()
 
 
+TROUBLE = bins(OTHERS), bins([AZ1], faults=30)
+CALLS, FAILING_CALLS = bins(operation=QUERY, side=Side.CLIENT), bins(operation=QUERY, faults=50, side=Side.CLIENT)
+ZONE, RESOURCE = "use1-az1-isolated-impact", "primary-database-impact"
+
+
+@pytest.mark.parametrize("names", [("primary-database",), ("primary-database", "cache")])
+def test_an_affected_resource_suppresses_the_actions_of_zones_until_a_minute_after_its_end(
+    names: tuple[str, ...],
+) -> None:
+    world = World(resources=tuple((name, (QUERY,)) for name in names))
+    for _ in range(5):
+        world.minute(bins(), CALLS)
+    for _ in range(2):
+        assert get_actions(world.minute(*TROUBLE, FAILING_CALLS)) == []
+    impacts = [(f"{name}-impact", None) for name in names]
+    assert get_actions(world.minute(*TROUBLE, FAILING_CALLS)) == [*impacts, (ZONE, "Alarm")]
+    found = world.explain(ZONE).suppressed
+    assert found is not None
+    assert found.suppressor == (RESOURCE if len(names) == 1 else "any-shared-resource")
+    for _ in range(2):
+        assert get_actions(world.minute(*TROUBLE, CALLS)) == []
+    assert get_actions(world.minute(*TROUBLE, CALLS)) == impacts  # OK again
+    assert get_actions(world.minute(*TROUBLE, CALLS)) == [(ZONE, None)]
+    assert world.explain(RESOURCE).suppressed is None
+
+
+def test_the_action_of_a_zone_waits_for_a_minute_and_no_suppressor_means_no_wait() -> None:
+    for resources, expected in (
+        ((("primary-database", (QUERY,)),), [[(ZONE, "WaitPeriod")], [(ZONE, None)]]),
+        ((), [[(ZONE, None)], []]),
+    ):
+        world = World(resources=resources)
+        for _ in range(5):
+            world.minute(bins(), CALLS)
+        found = [get_actions(world.minute(*TROUBLE, CALLS)) for _ in range(4)]
+        assert found == [[], [], *expected]
+
+
+def test_a_resource_that_is_affected_one_minute_later_still_suppresses_the_action_of_the_zone() -> None:
+    world = World(resources=(("primary-database", (QUERY,)),))
+    for _ in range(5):
+        world.minute(bins(), CALLS)
+    found = [get_actions(world.minute(*TROUBLE, CALLS if minute == 0 else FAILING_CALLS)) for minute in range(6)]
+    assert found == [[], [], [(ZONE, "WaitPeriod")], [(RESOURCE, None)], [], []]
+
+
+@pytest.mark.parametrize("minutes", [0, 20])
+def test_a_wait_that_ended_while_holdfast_did_not_run_lets_the_action_run_after_the_start(minutes: int) -> None:
+    world = World(resources=(("primary-database", (QUERY,)),))
+    for _ in range(5):
+        world.minute(bins(), CALLS)
+    for _ in range(3):
+        evaluation = world.minute(*TROUBLE, CALLS)
+    assert get_actions(evaluation) == [(ZONE, "WaitPeriod")]
+    saved = world.save()
+    world.at += 60 * minutes
+    world.engine = world.start(saved)
+    if minutes:  # also before the first data
+        assert get_actions(world.engine.evaluate(world.at)) == [(ZONE, None)]
+    assert get_actions(world.minute(*TROUBLE, CALLS)) == ([] if minutes else [(ZONE, None)])
+
+
+def test_a_restart_with_the_same_settings_changes_no_configuration() -> None:
+    world = World()
+    created = world.minute(bins()).configuration
+    assert {each.alarm_name for each in created} == {*world.engine.tree.metrics, *world.engine.tree.composites}
+    world.engine = world.start(world.save())
+    assert world.minute(bins()).configuration == []
+    [verb] = {each.verb for each in world.minute(bins(), bins(operation=LIST)).configuration if "/" in each.alarm_name}
+    assert verb is ConfigurationVerb.CREATED
+
+
 def test_an_operation_has_alarms_from_its_first_minute_until_a_day_after_its_last() -> None:
     world = World()
     world.minute(bins())
@@ -145,9 +225,9 @@ def test_an_operation_has_alarms_from_its_first_minute_until_a_day_after_its_las
     evaluation = world.minute(bins())
     assert name in world.engine.tree.composites
     evaluation = world.minute(bins())
-    assert name in evaluation.removed
+    assert name in get_deleted(evaluation)
     assert name not in world.engine.states
-    assert not world.minute(bins(), bins(operation=HOME)).removed
+    assert not world.minute(bins(), bins(operation=HOME)).configuration
 
 
 def test_states_survive_a_restart() -> None:
@@ -207,7 +287,7 @@ def test_an_alarm_lasts_while_holdfast_does_not_run_and_ends_with_the_trouble() 
         assert world.find() == before
     changes = [each for _ in range(3) for each in world.minute(bins()).changes]
     assert not world.find()
-    [reason] = [new.state_reason for alarm, _, new in changes if alarm.alarm_name == "use1-az1-isolated-impact"]
+    [reason] = [new.state_reason for alarm, _, new, _ in changes if alarm.alarm_name == "use1-az1-isolated-impact"]
     assert "transitioned to OK" in reason
 
 
@@ -230,10 +310,10 @@ def test_alarms_that_changed_settings_no_longer_have_are_removed_after_a_restart
     world.minute(bins())
     saved, other = world.save(), World()
     other.engine = other.start(saved)
-    removed = other.minute(bins()).removed
-    assert "primary-database-impact" in removed
-    assert "use1-az1-isolated-impact" not in removed
-    assert not other.minute(bins()).removed
+    deleted = get_deleted(other.minute(bins()))
+    assert "primary-database-impact" in deleted
+    assert "use1-az1-isolated-impact" not in deleted
+    assert not other.minute(bins()).configuration
 
 
 def test_an_hour_of_data_replayed_twice_gives_the_same_states_and_reasons() -> None:
@@ -269,7 +349,7 @@ def test_the_first_change_after_a_restart_names_the_alarm_that_caused_it() -> No
         world.minute(*trouble)
     world.engine = world.start(world.save())
     changes = world.minute(*trouble).changes
-    [reason] = [new.state_reason for alarm, _, new in changes if alarm.alarm_name == "az1-availability"]
+    [reason] = [new.state_reason for alarm, _, new, _ in changes if alarm.alarm_name == "az1-availability"]
     assert reason.startswith("use1-az1/Home/Index-availability transitioned to ALARM")
 
 

@@ -114,6 +114,34 @@ def test_only_the_last_alarm_of_a_chain_has_actions() -> None:
     assert set(tree.roots) == with_actions | {f"{zone}-silent" for zone in ZONES}
 
 
+@pytest.mark.parametrize(
+    ("number", "period", "suppressor", "seconds"),
+    [
+        (0, 60, None, None),
+        (1, 60, "resource-0-impact", 60),
+        (1, 10, "resource-0-impact", 10),
+        (1, 300, "resource-0-impact", 60),
+        (2, 30, "any-shared-resource", 30),
+        (120, 60, "any-shared-resource", 60),
+    ],
+)
+def test_shared_resources_suppress_the_actions_of_zones_for_a_period_but_at_most_a_minute(
+    number: int, period: int, suppressor: str | None, seconds: int | None
+) -> None:
+    resources = tuple((f"resource-{each}", (QUERY,)) for each in range(number))
+    tree = build(options=AlarmOptions(period=period), resources=resources)
+    for zone in ZONES:
+        alarm = tree.composites[f"{zone}-isolated-impact"]
+        assert alarm.actions_suppressor == suppressor
+        assert alarm.actions_suppressor_wait_period == seconds
+        assert alarm.actions_suppressor_extension_period == seconds
+    assert ("any-shared-resource" in tree.composites) is (number > 1)
+    if number > 1:
+        last = [f"resource-{number - 1}-{zone}/orders-db/query-latency-3-of-5" for zone in ZONES]
+        assert "any-shared-resource" in find_alarms(tree, last)
+        assert "any-shared-resource" not in find_alarms(tree, last[:1])
+
+
 @pytest.mark.parametrize("known", [0, 1, 44, 45, 90, 200])
 def test_a_new_operation_changes_only_its_own_alarms_and_one_roll_up_of_each_kind(known: int) -> None:
     measured = [MeasuredOperation(Operation("Shop", f"Op{number}")) for number in range(known + 1)]

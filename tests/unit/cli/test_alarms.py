@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.alarms import Evaluation, StateValue, SuppressedActions, SuppressedBy, Suppression
 from holdfast.alarms.declaration import AlarmDeclaration
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.telemetry.history import TelemetryHistory
@@ -92,8 +93,10 @@ class TestStored:
     def test_the_history_is_newest_first(self, run: Run) -> None:
         found = run("alarms", "history", "use1-az1-isolated-impact", "--json").result
         assert [item["HistorySummary"] for item in found] == [
+            "Successfully executed action holdfast:event",
             "Alarm updated from OK to ALARM",
             "Alarm updated from INSUFFICIENT_DATA to OK",
+            'Alarm "use1-az1-isolated-impact" created',
         ]
         ran = run("alarms", "history", "--limit", "1")
         assert len(ran.out.splitlines()) == 2
@@ -156,3 +159,35 @@ def test_several_workloads_need_a_name(settings: Path, run: Run, here: Path) -> 
         TelemetryHistory(telemetry, SeriesTable(), 10.0, [], START)
     assert "name a workload: expected one of shop, cart" in run("alarms", "history").err
     assert len(run("alarms", "state", "--json").result) == 2
+
+
+@pytest.mark.parametrize(
+    ("suppression", "line"),
+    [
+        (
+            Suppression(StateValue.ALARM, True, SuppressedBy.WAIT_PERIOD, START + 120),
+            "WaitPeriod: it waits for database-impact, until 2023-11-14 22:22:00Z; then they run",
+        ),
+        (
+            Suppression(StateValue.ALARM, True, SuppressedBy.ALARM),
+            "Alarm: database-impact is in ALARM; they run some time after it has ended",
+        ),
+        (
+            Suppression(StateValue.OK, False, SuppressedBy.EXTENSION_PERIOD, START + 120),
+            "ExtensionPeriod: database-impact was in ALARM, until 2023-11-14 22:22:00Z; none is pending",
+        ),
+        (Suppression(StateValue.OK), None),
+    ],
+)
+def test_an_explanation_says_what_suppresses_actions_and_until_when(
+    suppression: Suppression, line: str | None, settings: Path, run: Run, here: Path
+) -> None:
+    resource = '[[workload.alarms.resource]]\nname = "database"\noperations = ["db/query"]\n'
+    (here / "holdfast.toml").write_text(SETTINGS + resource)
+    name = "use1-az1-isolated-impact"
+    suppressed = {name: SuppressedActions("database-impact", suppression, StateValue.OK)}
+    with SqliteDatabase(settings / "watch.sqlite") as watch, SqliteDatabase(settings / "telemetry.sqlite") as telemetry:
+        AlarmStore(watch).save("shop", Evaluation(START + 60), [], suppressed)
+        TelemetryHistory(telemetry, SeriesTable(), 10.0, [], START)
+    found = [each for each in run("alarms", "explain", name).out.splitlines() if "suppressed" in each]
+    assert found == ([] if line is None else [f"  actions are suppressed by {line}"])

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import EngineUnavailable, Side
+from holdfast import EngineUnavailable, Operation, Side
 from holdfast._alarm_options import AlarmOptions
 from holdfast.alarms import StateValue
 from holdfast.alarms.declaration import AlarmDeclaration
@@ -17,8 +17,10 @@ from holdfast.telemetry import Bin, BinDelta, BinKey
 from holdfast.telemetry.history import load_store
 from holdfast.telemetry.store import Tier
 from holdfast.testing import FakeClock
-from holdfast.watch import AlarmChanges, WatchedWorkload, WatchStore, WorkloadWatcher
+from holdfast.watch import AlarmChanges, ChangedAlarm, WatchedWorkload, WatchStore, WorkloadWatcher
+from holdfast.watch.alarm_report import AlarmReader
 from holdfast.watch.alarm_store import AlarmStore
+from holdfast.watch.alarm_views import ShownSuppression
 from holdfast.watch.alarms import MAX_PERIODS, AlarmWatch
 from tests.unit.alarms.world import HOME, bins
 from tests.unit.alarms.world import ZONES as AZ_IDS
@@ -147,7 +149,11 @@ def test_states_that_could_not_be_saved_are_saved_later(tmp_path: Path, database
     watch.save()
     assert store.load("shop").states["az1-availability"].state_value is StateValue.ALARM
     watch.save()
-    assert len(store.list_history("shop", "az1-availability")) == 2
+    assert [each.history_summary for each in store.list_history("shop", "az1-availability")] == [
+        "Alarm updated from OK to ALARM",
+        "Alarm updated from INSUFFICIENT_DATA to OK",
+        'Alarm "az1-availability" created',
+    ]
 
 
 def test_while_the_store_is_away_only_the_newest_of_very_many_changes_is_kept(
@@ -160,7 +166,9 @@ def test_while_the_store_is_away_only_the_newest_of_very_many_changes_is_kept(
         measured.fill(bins(faults=20 if minute % 8 < 4 else 0))
         watch.evaluate(measured.at)
     states = watch._engine.states
-    assert len(watch._unsaved) <= 100 + len(states)
+    assert watch._unsaved is not None
+    assert len(watch._unsaved.changes) <= len(states)
+    assert len(watch._unsaved.configuration) <= len(watch._engine.definitions)
     watch.save()
     assert store.load("shop").states == states
 
@@ -228,3 +236,81 @@ def test_zones_that_are_out_on_purpose_have_no_alarm_on_their_traffic(database: 
         warned.append([each.name for each in changes if each.has_actions])
     assert warned == [[], [], ["use1-az1-isolated-impact"]]
     assert watch.workload == "shop"
+
+
+class TestSuppressedActions:
+    """A zone is affected, and a minute later the database, so that the action of the zone is withheld."""
+
+    QUERY = Operation("orders-db", "query")
+    ZONE, RESOURCE = "use1-az1-isolated-impact", "database-impact"
+
+    @pytest.fixture
+    def measured(self) -> Measured:
+        return Measured(resources=(("database", (self.QUERY,)),))
+
+    def run(
+        self, measured: Measured, watch: AlarmWatch, minutes: int, *, zone_faults: int = 0, database_faults: int = 0
+    ) -> list[ChangedAlarm]:
+        """Store some minutes, and return the changes of the two alarms."""
+        found = []
+        for _ in range(minutes):
+            calls = bins(operation=self.QUERY, faults=database_faults, side=Side.CLIENT)
+            measured.fill(bins(AZ_IDS[1:]), bins(AZ_IDS[:1], faults=zone_faults), calls)
+            found += [each for event in watch.evaluate(measured.at) for each in event.changes]
+            watch.save()
+        return [each for each in found if each.name in (self.ZONE, self.RESOURCE)]
+
+    def test_events_warnings_and_history_come_when_the_suppression_ends(
+        self, measured: Measured, database: UnreliableDatabase, caplog: pytest.LogCaptureFixture
+    ) -> None:
+        store = AlarmStore(database)
+
+        def start() -> AlarmWatch:
+            return AlarmWatch(measured.declaration, measured.store, measured.table, store)
+
+        watch = start()
+        self.run(measured, watch, 5)
+        with caplog.at_level(logging.WARNING, logger="holdfast.alarms"):
+            [withheld, resource] = self.run(measured, watch, 3, zone_faults=30, database_faults=50)
+            assert sorted([withheld.name, resource.name]) == [self.RESOURCE, self.ZONE]
+            withheld, resource = sorted([withheld, resource], key=lambda each: each.name == self.RESOURCE)
+            assert (withheld.has_actions, withheld.suppressed_by, resource.has_actions) == (False, "Alarm", True)
+            assert [self.RESOURCE in each.getMessage() for each in caplog.records] == [True]
+            watch = start()
+            [recovered] = self.run(measured, watch, 3, zone_faults=30)
+            assert (recovered.name, recovered.new) == (self.RESOURCE, "OK")
+            watch = start()
+            caplog.clear()
+            [late] = self.run(measured, watch, 1, zone_faults=30)
+        assert (late.name, late.old, late.new) == (self.ZONE, "OK", "ALARM")
+        assert (late.has_actions, late.was_suppressed) == (True, True)
+        [record] = caplog.records
+        assert "alarm use1-az1-isolated-impact is ALARM; its actions were suppressed until now" in record.getMessage()
+        assert [each.history_summary for each in store.list_history("shop", self.ZONE)] == [
+            "Successfully executed action holdfast:event",
+            "Suppressed action holdfast:event by Alarm",
+            "Alarm updated from OK to ALARM",
+            "Alarm updated from INSUFFICIENT_DATA to OK",
+            'Alarm "use1-az1-isolated-impact" created',
+        ]
+
+    def test_an_explanation_says_what_withholds_actions_and_until_when(
+        self, measured: Measured, database: UnreliableDatabase
+    ) -> None:
+        store = AlarmStore(database)
+        watch = AlarmWatch(measured.declaration, measured.store, measured.table, store)
+        reader = AlarmReader(measured.declaration, store)
+
+        def explain() -> ShownSuppression | None:
+            return reader.explain(self.ZONE, database, 10.0).suppressed
+
+        self.run(measured, watch, 5)
+        assert explain() is None
+        self.run(measured, watch, 3, zone_faults=30)
+        assert explain() == ShownSuppression("WaitPeriod", self.RESOURCE, measured.at + 60, is_pending=True)
+        self.run(measured, watch, 1, zone_faults=30)
+        assert explain() is None
+        self.run(measured, watch, 3, zone_faults=30, database_faults=50)
+        assert explain() == ShownSuppression("Alarm", self.RESOURCE, None, is_pending=False)
+        self.run(measured, watch, 3, zone_faults=30)
+        assert explain() == ShownSuppression("ExtensionPeriod", self.RESOURCE, measured.at + 60, is_pending=False)
