@@ -31,7 +31,7 @@ class AlarmState(Struct, frozen=True):
     state_reason_data: str | None = None
     """JSON, or None before the first change."""
     state_updated_timestamp: float = 0.0
-    """When `state_value` changed last, in seconds since the epoch."""
+    """Time of the last change of `state_value`, in seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

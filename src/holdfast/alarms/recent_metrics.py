@@ -70,7 +70,7 @@ class MetricWindow:
     watched: tuple[bool, ...]
     """For each period, whether all of it is stored. A time in which no process was running is not stored."""
     contributors_watched: tuple[bool, ...]
-    """The same for measurements by instance, which are not stored for as long."""
+    """For each period, whether all measurements by instance are known. They are stored for a shorter time."""
     is_current: bool
     """Whether the time since the last evaluation is stored."""
     zones_out: tuple[Set[Zone], ...]
@@ -93,7 +93,7 @@ class RecentMetrics:
     """Reads the measurements of one workload. Not thread-safe."""
 
     def __init__(self, declaration: AlarmDeclaration, store: SeriesStore, table: SeriesTable) -> None:
-        """Raise InvalidValue if the store has no bins of the alarms' period."""
+        """Raise InvalidValue if the bins of the store do not fit the time between two evaluations."""
         options = declaration.options
         tier = store.find_tier(options.step)
         if tier is None:
@@ -289,7 +289,7 @@ class RecentMetrics:
         return np.asarray(total / total.sum(), np.float64)
 
     def _get_totals(self, minute: float) -> "Floats | None":
-        """Return the requests of each zone in one minute; None if nothing is stored of it."""
+        """Return the requests of each zone in one minute; None if the store has no bin of it."""
         block = self._store.read_block(self._workload, Tier.MINUTES, minute)
         if block is None:
             return None

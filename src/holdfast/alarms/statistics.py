@@ -176,7 +176,7 @@ class Distribution:
     def of_counts(cls, counts: Mapping[float, int]) -> "Distribution":
         """Return a distribution of known values, each with its number of occurrences.
 
-        Requests of which 3 of 100 failed are `{0: 97, 1: 3}`: their Sum is 3 and their Average 0.03.
+        If 3 of 100 requests failed, they are `{0: 97, 1: 3}`: their Sum is 3 and their Average 0.03.
         """
         values = tuple(sorted((float(value), count) for value, count in counts.items() if count))
         if not values:
@@ -186,7 +186,7 @@ class Distribution:
 
     @classmethod
     def of_totals(cls, count: int, total: float, minimum: float, maximum: float) -> "Distribution":
-        """Return a distribution of which only totals are known. Equal values are known nevertheless."""
+        """Return a distribution with known totals. Its values are known only if they are all equal."""
         is_known = not count or minimum == maximum
         return cls(count, total, minimum, maximum, ((minimum, count),) if is_known else None)
 

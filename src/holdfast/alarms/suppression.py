@@ -55,7 +55,7 @@ class Suppression:
     is_pending: bool = False
     suppressed_by: SuppressedBy | None = None
     until: float | None = None
-    """When the wait or extension period ends; None if neither runs."""
+    """End of the wait or extension period; None if neither runs."""
 
 
 @dataclass(frozen=True, slots=True)

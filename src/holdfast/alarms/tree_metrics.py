@@ -23,7 +23,7 @@ from holdfast.alarms.statistics import BASIC_STATISTICS
 
 
 class Pattern(NamedTuple):
-    """How many of the last datapoints must breach."""
+    """The number of breaching datapoints, among the last ones, that an alarm needs."""
 
     name: str
     required: int

@@ -184,6 +184,7 @@ def test_a_window_of_less_than_a_minute_slides_by_ten_seconds(seconds: float, pe
     expected = [sum(range(20 - size * age, 20 - size * (age - 1))) for age in (2, 1)]
     assert reader.get(SeriesReference("Requests", AZ1, HOME), 2) == expected
     assert reader.read(2).watched == (True, True)
+    assert reader.metrics.options.period == period
 
 
 def test_a_period_is_whole_only_if_all_of_its_minutes_are_stored() -> None:
