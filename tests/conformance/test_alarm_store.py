@@ -9,9 +9,10 @@ import msgspec
 import psycopg
 import pytest
 
-from holdfast import Side
+from holdfast import Side, Zone
 from holdfast.alarms import AlarmState, CompositeAlarm, HistoryItemType, StateValue
 from holdfast.alarms.engine import AlarmChange, SavedAlarms, SeenOperation
+from holdfast.alarms.recent_metrics import PeriodNote
 from holdfast.engines.postgres import PostgresDatabase, PostgresOptions
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.watch.alarm_store import MAX_HISTORY, AlarmStore
@@ -47,11 +48,13 @@ def test_nothing_is_saved_at_first(store: AlarmStore) -> None:
 
 def test_states_and_operations_are_loaded_as_they_were_saved(store: AlarmStore) -> None:
     store.save("shop", 60.0, [HOME], [change(60.0), change(60.0, alarm=OTHER)])
-    store.save("shop", 120.0, [HOME], [change(120.0, StateValue.OK)])
+    notes = [PeriodNote(60.0, (Zone("use1-az1"),)), PeriodNote(120.0, is_paused=True)]
+    store.save("shop", 120.0, [HOME], [change(120.0, StateValue.OK)], notes=notes)
     store.save("other", 120.0, [], [])
     found = store.load("shop")
     assert found.evaluated_at == 120.0
     assert found.operations == [HOME]
+    assert found.notes == notes
     assert found.states == {
         "az1-availability": change(120.0, StateValue.OK).new,
         "az2-availability": change(60.0).new,

@@ -29,7 +29,7 @@ from holdfast.alarms.metric_evaluation import (
 )
 from holdfast.alarms.metric_math import Id, InsightRuleMetric
 from holdfast.alarms.metric_queries import QueryPlan
-from holdfast.alarms.recent_metrics import MetricWindow, RecentMetrics
+from holdfast.alarms.recent_metrics import MetricWindow, PeriodNote, RecentMetrics
 from holdfast.alarms.tree import AlarmTree, TreeBuilder
 from holdfast.alarms.tree_metrics import WatchedMetric
 from holdfast.alarms.vectorized import STATES, AlarmTable
@@ -57,6 +57,8 @@ class SavedAlarms(Struct, frozen=True):
     """In the order in which they were first measured, so that the tree stays the same."""
     evaluated_at: float | None = None
     """End of the last period that was evaluated."""
+    notes: Sequence[PeriodNote] = ()
+    """Facts about the last periods that measurements do not show."""
 
     @property
     def measured(self) -> list[MeasuredOperation]:
@@ -113,6 +115,7 @@ class AlarmEngine:
     def __init__(self, declaration: AlarmDeclaration, metrics: RecentMetrics, saved: SavedAlarms | None = None) -> None:
         saved = saved or SavedAlarms()
         self._metrics = metrics
+        metrics.restore(saved.notes)
         self._builder = TreeBuilder(declaration)
         self._resource_users = {operation for _, operations in declaration.resources for operation in operations}
         self._seen = dict(zip(saved.measured, (each.seen_at for each in saved.operations), strict=True))
@@ -143,20 +146,25 @@ class AlarmEngine:
         """The operations that have alarms, to be saved."""
         return [SeenOperation(each.service, each.name, side, at) for (each, side), at in self._seen.items()]
 
-    def evaluate(self, end: float, zones_out: Set[Zone] = frozenset()) -> Evaluation:
+    @property
+    def saved_notes(self) -> list[PeriodNote]:
+        """The notes about the last periods, to be saved."""
+        return self._metrics.notes
+
+    def evaluate(self, end: float, zones_out: Set[Zone] = frozenset(), *, is_paused: bool = False) -> Evaluation:
         """Evaluate all alarms with the data of the periods up to `end`, which is the end of one.
 
-        Nothing changes if nothing is stored of the last period: no process was running to receive data.
+        Nothing changes if no process was running for most of the last period: nothing is stored of it, or `is_paused`.
         """
-        window = self._metrics.read(end, self._table.width, zones_out)
+        window = self._metrics.read(end, self._table.width, zones_out, is_paused=is_paused)
         if not window.watched[-1]:
             self._evaluated_at = end
             return Evaluation(end, [], [])
         if self._update_operations(window.measured, end):
             self._rebuild()
-            window = self._metrics.read(end, self._table.width, zones_out)
+            window = self._metrics.read(end, self._table.width, zones_out, is_paused=is_paused)
         values = self._compute_values(window)
-        codes = self._table.evaluate(values, self._codes, watched=self._find_watched(window))
+        codes = self._table.evaluate(values, self._codes, watched=_find_watched(self._alarms, self._consumers, window))
         changes: list[AlarmChange] = []
         for row in np.flatnonzero(codes != self._codes).tolist():
             alarm = self._alarms[row].alarm
@@ -172,14 +180,6 @@ class AlarmEngine:
         removed, self._removed = self._removed, []
         self._updated, self._evaluated_at = set(), end
         return Evaluation(end, changes, removed)
-
-    def _find_watched(self, window: MetricWindow) -> "NDArray[np.bool_]":
-        """Return for each alarm the periods that could have data. Consumers in a zone that is out make no calls."""
-        watched = np.tile(np.array(window.watched), (len(self._alarms), 1))
-        for position, zones in enumerate(window.zones_out):
-            for zone in zones:
-                watched[self._consumers.get(zone, []), position] = False
-        return watched
 
     def _update_operations(self, measured: Mapping[MeasuredOperation, float], end: float) -> bool:
         """Note when operations were measured. Return whether the tree changes."""
@@ -209,11 +209,7 @@ class AlarmEngine:
         self.tree = tree
         """All alarms."""
         self._alarms: list[WatchedMetric] = list(tree.metrics.values())
-        self._consumers: defaultdict[Zone, list[int]] = defaultdict(list)
-        """By zone, the rows of the alarms on shared resources."""
-        for row, each in enumerate(self._alarms):
-            for zone in {series.zone for series in each.inputs.values() if series.side is Side.CLIENT}:
-                self._consumers[zone].append(row)
+        self._consumers = _find_consumers(self._alarms)
         self._table = AlarmTable.of([each.alarm for each in self._alarms])
         self._grouped_rows = None
         for name in [name for name in self._states if name not in tree.metrics and name not in tree.composites]:
@@ -232,7 +228,8 @@ class AlarmEngine:
 def explain_alarm(tree: AlarmTree, saved: SavedAlarms, name: str, metrics: RecentMetrics) -> Explanation:
     """Return the reason for the saved state of an alarm. Raise NotFound if there is no such alarm.
 
-    `metrics` must have the data of the last evaluation.
+    `metrics` must have the data of the last evaluation. With the saved notes, and as many periods as the evaluation
+    has, it gives the same datapoints.
     """
     state = saved.states.get(name, AlarmState())
     if name in tree.composites:
@@ -245,15 +242,21 @@ def explain_alarm(tree: AlarmTree, saved: SavedAlarms, name: str, metrics: Recen
     alarm = watched.alarm
     if saved.evaluated_at is None:
         return Explanation(alarm, state)
-    window = metrics.read(saved.evaluated_at, get_evaluation_range(alarm))
-    datapoints = _build_datapoints(window, _compute(_group([watched], window), 1, window)[0])
+    metrics.restore(saved.notes)
+    width = max(get_evaluation_range(each.alarm) for each in tree.metrics.values())
+    window = metrics.read(saved.evaluated_at, width)
+    shown = slice(-get_evaluation_range(alarm), None)
+    datapoints = _build_datapoints(window, _compute(_group([watched], window), 1, window)[0])[shown]
     inputs = {
-        each.name if isinstance(each, Id) else each.rule: _list_values(window.values[window.rows.get(reference, -1)])
+        each.name if isinstance(each, Id) else each.rule: _list_values(
+            window.values[window.rows.get(reference, -1), shown]
+        )
         for each, reference in watched.inputs.items()
         if each is not None
     }
     decision = decide_state(alarm, datapoints, state.state_value)
-    if _is_kept(alarm, decision, window.watched):
+    could_have_data = _find_watched([watched], _find_consumers([watched]), window)[0].tolist()
+    if not window.watched[-1] or _is_kept(alarm, decision, could_have_data):
         decision = replace(decision, state=state.state_value, rule=EvaluationRule.NOT_WATCHED)
     return Explanation(alarm, state, decision, tuple(datapoints), inputs)
 
@@ -267,6 +270,30 @@ def _is_kept(alarm: MetricAlarm, decision: Decision, watched: Sequence[bool]) ->
     else:
         total, otherwise = breaching, breaching + unwatched
     return (total >= alarm.required_breaches) != (otherwise >= alarm.required_breaches)
+
+
+def _find_consumers(alarms: Sequence[WatchedMetric]) -> dict[Zone, list[int]]:
+    """Return by zone the rows of the alarms on shared resources, as consumers in that zone measure them."""
+    found: defaultdict[Zone, list[int]] = defaultdict(list)
+    for row, each in enumerate(alarms):
+        for zone in {series.zone for series in each.inputs.values() if series.side is Side.CLIENT and series.operation}:
+            found[zone].append(row)
+    return dict(found)
+
+
+def _find_watched(
+    alarms: Sequence[WatchedMetric], consumers: Mapping[Zone, list[int]], window: MetricWindow
+) -> "NDArray[np.bool_]":
+    """Return for each alarm the periods that could have data.
+
+    Consumers in a zone that is out make no calls. If a zone reports nothing at all, no data about a shared resource
+    says nothing about the resource.
+    """
+    watched = np.tile(np.array(window.watched), (len(alarms), 1))
+    for position, (out, silent) in enumerate(zip(window.zones_out, window.silent_zones, strict=True)):
+        for zone in out | silent:
+            watched[consumers.get(zone, []), position] = False
+    return watched
 
 
 def _group(alarms: Sequence[WatchedMetric], window: MetricWindow) -> list[_Group]:

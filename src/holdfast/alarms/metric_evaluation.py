@@ -43,7 +43,7 @@ class EvaluationRule(Enum):
     OLD_BREACH = "few datapoints, all breaching, the oldest long ago"
     FEW_BREACHES = "few datapoints, all breaching"
     LOW_SAMPLES = "too few samples for the percentile"
-    NOT_WATCHED = "Holdfast was not running in some periods, so the state is kept"
+    NOT_WATCHED = "in some periods Holdfast did not run, or the zone was out or silent, so the state is kept"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,12 @@ Needs NumPy. Most rows are counts and latencies of an operation in a zone. The o
 A period without requests has no value: NaN. What was computed of a bin is kept until the bin changes.
 """
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
+from msgspec import Struct
 from numpy.typing import NDArray
 
 from holdfast._errors import InvalidValue
@@ -51,6 +52,16 @@ MIN_EXPECTED_REQUESTS = 20
 """With fewer expected requests in a period, chance alone may halve them."""
 
 
+class PeriodNote(Struct, frozen=True, array_like=True):
+    """A fact about a period that its measurements do not show, and that later evaluations need, too."""
+
+    start: float
+    zones_out: tuple[Zone, ...] = ()
+    """The zones that were out when the period ended."""
+    is_paused: bool = False
+    """Whether Holdfast did not run for most of the period."""
+
+
 @dataclass(frozen=True, slots=True)
 class MetricWindow:
     """The series of some periods."""
@@ -64,9 +75,11 @@ class MetricWindow:
     measured: Mapping[MeasuredOperation, float]
     """Operations with requests, each with the end of its newest period that has some."""
     watched: tuple[bool, ...]
-    """For each period, whether anything is stored of it. Nothing is, if no process was running."""
+    """For each period, whether data could be received. It could not, if no process was running for most of it."""
     zones_out: tuple[Set[Zone], ...]
     """For each period, the zones that were out."""
+    silent_zones: tuple[Set[Zone], ...]
+    """For each period, the zones of which neither servers nor clients nor canaries reported a request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,8 +120,8 @@ class RecentMetrics:
         """Sorted numbers of series by instance, and the code of each: see `_find_codes`."""
         self._instance_codes: dict[tuple[Zone, str], int] = {}
         self._rows: dict[SeriesReference, int] = {}
-        self._zones_out: dict[float, Set[Zone]] = {}
-        """The zones that were out when a period was the newest one, by its start."""
+        self._notes: dict[float, PeriodNote] = {}
+        """What was noted when a period was the newest one, by its start."""
         self._critical_values = find_critical_values(len(self._zones))
 
     def restrict(self, kept: Iterable[MeasuredOperation]) -> None:
@@ -125,15 +138,28 @@ class RecentMetrics:
             self._columns.clear()
             self._rows = {}
 
-    def read(self, end: float, periods: int, zones_out: Set[Zone] = frozenset()) -> MetricWindow:
+    @property
+    def notes(self) -> list[PeriodNote]:
+        """The notes about periods that later calls of `read` may need, to be saved."""
+        return [each for each in self._notes.values() if each.zones_out or each.is_paused]
+
+    def restore(self, notes: Iterable[PeriodNote]) -> None:
+        """Use the notes that were saved after an earlier `read`."""
+        self._notes = {each.start: each for each in notes}
+
+    def read(
+        self, end: float, periods: int, zones_out: Set[Zone] | None = None, *, is_paused: bool = False
+    ) -> MetricWindow:
         """Return the series of the last periods before `end`, which is the end of one.
 
         Zones in `zones_out` have no relative throughput: they get no traffic on purpose. When they are in again, they
-        still have none in the periods in which they were out.
+        still have none in the periods in which they were out. No zone has any in a period in which Holdfast was paused,
+        as `is_paused` says of the newest one. With None, the restored notes say both of the newest period.
         """
         seconds, width = self._options.period, periods + self._options.chi_squared_periods - 1
         starts = [end - seconds * age for age in range(width, 0, -1)]
-        self._zones_out[starts[-1]] = zones_out
+        if zones_out is not None:
+            self._notes[starts[-1]] = PeriodNote(starts[-1], tuple(sorted(zones_out)), is_paused)
         known = len(self._series)
         columns = [self._get_column(start) for start in starts]
         if len(self._series) != known or not self._rows:
@@ -148,14 +174,18 @@ class RecentMetrics:
         shown = starts[-periods:]
         recent = counts[:, :, -periods:].reshape(3 * size, periods)
         parts = [recent, self._test_outliers(counts[0], counts[1], periods)]
-        parts.append(self._compare_throughput(counts[0, :, -periods:], shown, zones_out))
+        notes = [self._notes.get(start, PeriodNote(start)) for start in shown]
+        parts.append(self._compare_throughput(counts[0, :, -periods:], notes))
         parts.append(np.stack([self._count_contributors(start) for start in shown], axis=-1).reshape(-1, periods))
         parts.append(np.full((1, periods), np.nan))
         measured = self._find_measured(counts[0, :, -periods:], end)
-        watched = tuple(column is not None for column in columns[-periods:])
-        out = tuple(self._zones_out.get(start, frozenset()) for start in shown)
+        watched = tuple(
+            column is not None and not note.is_paused for column, note in zip(columns[-periods:], notes, strict=True)
+        )
+        out = tuple(frozenset(note.zones_out) for note in notes)
+        silent = self._find_silent(counts[0, :, -periods:])
         self._drop_before(starts[0])
-        return MetricWindow(tuple(shown), np.concatenate(parts), self._rows, measured, watched, out)
+        return MetricWindow(tuple(shown), np.concatenate(parts), self._rows, measured, watched, out, silent)
 
     def _find_measured(self, requests: Floats, end: float) -> dict[MeasuredOperation, float]:
         """Return the operations with requests, not only in the newest period: the data of a slow source comes late."""
@@ -167,6 +197,14 @@ class RecentMetrics:
                 each, at = MeasuredOperation(operation, side), end - self._options.period * age
                 found[each] = max(at, found.get(each, at))
         return found
+
+    def _find_silent(self, requests: Floats) -> tuple[Set[Zone], ...]:
+        """Return for each period the zones without any request."""
+        reports = np.zeros((len(self._zones), requests.shape[1]), np.bool_)
+        for number, zone in enumerate(self._zones):
+            rows = [row for side in Side if (row := self._series.get((None, zone, side))) is not None]
+            reports[number] = (requests[rows] > 0).any(axis=0)
+        return tuple(frozenset(self._zones[number] for number in np.flatnonzero(~column)) for column in reports.T)
 
     def _list_tested(self) -> list[Operation]:
         """Return the operations that an outlier test looks at."""
@@ -222,16 +260,16 @@ class RecentMetrics:
         flags = find_outliers(parts[1], parts[0] > 0, self._critical_values)
         return flags.reshape(-1, periods)
 
-    def _compare_throughput(self, requests: Floats, starts: list[float], zones_out: Set[Zone]) -> Floats:
+    def _compare_throughput(self, requests: Floats, notes: Sequence[PeriodNote]) -> Floats:
         rows = np.array([self._series.get((None, zone, Side.SERVER), -1) for zone in self._zones], np.int64)
-        padded = np.concatenate([np.nan_to_num(requests), np.zeros((1, len(starts)))])[rows]
+        padded = np.concatenate([np.nan_to_num(requests), np.zeros((1, len(notes)))])[rows]
         totals = padded.sum(axis=0)
-        usual = self._get_usual_share(starts[0])
+        usual = self._get_usual_share(notes[0].start)
         expected = usual[:, None] * totals
         with np.errstate(all="ignore"):
             relative = np.where(expected >= MIN_EXPECTED_REQUESTS, 100 * padded / expected, np.nan)
-        for position, start in enumerate(starts):
-            for zone in zones_out | self._zones_out.get(start, frozenset()):
+        for position, note in enumerate(notes):
+            for zone in self._zones if note.is_paused else {*note.zones_out, *notes[-1].zones_out}:
                 if zone in self._zone_numbers:
                     relative[self._zone_numbers[zone], position] = np.nan
         return relative
@@ -306,7 +344,7 @@ class RecentMetrics:
         """Drop all that was computed of bins that no later call needs."""
         self._columns = {each: column for each, column in self._columns.items() if each >= start}
         self._contributors = {each: kept for each, kept in self._contributors.items() if each >= start}
-        self._zones_out = {each: zones for each, zones in self._zones_out.items() if each >= start}
+        self._notes = {each: note for each, note in self._notes.items() if each >= start}
         oldest = start - MINUTE * (USUAL_MINUTES + 1)
         self._usual = {minute: kept for minute, kept in self._usual.items() if minute >= oldest}
 

@@ -18,7 +18,8 @@ A zone is affected if its availability, latency or throughput is in ALARM. Below
 
 A metric alarm without data is in INSUFFICIENT_DATA, or in OK if that is the better guess. Rules ask only whether an
 alarm is in ALARM. So a zone without data neither hinders "no other zone is in ALARM" nor passes unnoticed, because its
-`-silent` is in ALARM. Of a shared resource, missing data counts as breaching: its consumers cannot reach it.
+`-silent` is in ALARM. Missing data about a shared resource counts as breaching, because its consumers may be unable to
+reach it; but not in a zone that reports nothing at all, whose `<zone>-no-telemetry` is in ALARM.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -197,7 +198,10 @@ class TreeBuilder:
                 for pattern in PATTERNS
             ]
             metrics += found
-            composites.append(_any_of(name, _get_names(found), f"{resource}, as its consumers in {zone} measure it."))
+            rule = And((_find_any(_get_names(found)), Not(_in_alarm(f"{zone}-no-telemetry"))))
+            composites.append(_compose(name, rule, f"{resource}, as its consumers in {zone} measure it."))
+        if metrics:
+            metrics.append(self._metrics.watch_telemetry(zone))
         return _Part(tuple(metrics), tuple(composites))
 
     def _roll_up(self, zone: Zone, sides: Mapping[Operation, set[Side]]) -> Iterator[CompositeAlarm]:

@@ -130,6 +130,26 @@ class MetricAlarms:
             missing=TreatMissingData.BREACHING,
         )
 
+    def watch_telemetry(self, zone: Zone) -> WatchedMetric:
+        """Find out whether the zone reports anything: as a server, as a client or by canaries."""
+        series = {side: SeriesReference(REQUESTS, zone, None, side) for side in Side}
+        queries = [
+            MetricDataQuery(id=side.value, metric_stat=self._describe(each, "Sum"), return_data=False)
+            for side, each in series.items()
+        ]
+        alarm = MetricAlarm(
+            alarm_name=f"{zone}-no-telemetry",
+            alarm_description=f"{zone} reports no request of servers, clients or canaries: it blames no resource.",
+            metrics=(*queries, MetricDataQuery(id="reported", expression=" + ".join(Side))),
+            threshold=1.0,
+            comparison_operator=ComparisonOperator.LESS_THAN,
+            # With its evaluation range of three periods, it is in ALARM before missing data alone makes the alarms on
+            # shared resources breach.
+            evaluation_periods=1,
+            treat_missing_data=TreatMissingData.BREACHING,
+        )
+        return WatchedMetric(alarm, {Id(side.value): each for side, each in series.items()})
+
     def count_contributors(self, name: str, zone: Zone, rule: str, what: str) -> WatchedMetric:
         options = self._options
         numbers = InsightRuleMetric(f"{rule}-{zone}", "UniqueContributors")

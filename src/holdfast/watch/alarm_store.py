@@ -7,6 +7,7 @@ import msgspec
 from holdfast._errors import InvalidValue
 from holdfast.alarms.alarm import AlarmState, HistoryItem, HistoryItemType, StateValue, build_state_update
 from holdfast.alarms.engine import AlarmChange, SavedAlarms, SeenOperation
+from holdfast.alarms.recent_metrics import PeriodNote
 from holdfast.engines import Database, Row, Transaction
 from holdfast.watch.store import MIGRATIONS, SUBSYSTEM
 
@@ -30,11 +31,12 @@ _LIMIT_HISTORY = (
 _DELETE_STATE = "delete from holdfast_alarm_state where workload = $1 and name = $2"
 _DELETE_HISTORY = "delete from holdfast_alarm_history where workload = $1 and name = $2"
 _SAVE_EVALUATION = (
-    "insert into holdfast_alarm_evaluation (workload, evaluated_at, operations) values ($1, $2, $3) "
-    "on conflict (workload) do update set evaluated_at = excluded.evaluated_at, operations = excluded.operations"
+    "insert into holdfast_alarm_evaluation (workload, evaluated_at, operations, notes) values ($1, $2, $3, $4) "
+    "on conflict (workload) do update set evaluated_at = excluded.evaluated_at, operations = excluded.operations, "
+    "notes = excluded.notes"
 )
 _LOAD_STATES = "select name, value, reason, reason_data, updated_at from holdfast_alarm_state where workload = $1"
-_LOAD_EVALUATION = "select evaluated_at, operations from holdfast_alarm_evaluation where workload = $1"
+_LOAD_EVALUATION = "select evaluated_at, operations, notes from holdfast_alarm_evaluation where workload = $1"
 _HISTORY_COLUMNS = "name, alarm_type, at, item_type, summary, content"
 _LIST_HISTORY = (
     f"select {_HISTORY_COLUMNS} from holdfast_alarm_history where workload = $1 "  # noqa: S608 - our own names
@@ -64,8 +66,13 @@ class AlarmStore:
             states = {name: AlarmState(StateValue(value), *others) for name, value, *others in rows}
             if not evaluations:
                 return SavedAlarms(states)
-            evaluated_at, operations = evaluations[0]
-            return SavedAlarms(states, msgspec.json.decode(operations, type=list[SeenOperation]), evaluated_at)
+            evaluated_at, operations, notes = evaluations[0]
+            return SavedAlarms(
+                states,
+                msgspec.json.decode(operations, type=list[SeenOperation]),
+                evaluated_at,
+                msgspec.json.decode(notes, type=list[PeriodNote]),
+            )
         except (ValueError, msgspec.MsgspecError) as error:
             raise InvalidValue(
                 f"saved alarms of workload {workload} cannot be read: {error}: delete its rows in the tables "
@@ -79,13 +86,15 @@ class AlarmStore:
         operations: Sequence[SeenOperation],
         changes: Sequence[AlarmChange],
         removed: Sequence[str] = (),
+        *,
+        notes: Sequence[PeriodNote] = (),
     ) -> None:
         """Save the outcome of evaluations up to the time `at` in one transaction."""
         newest = {each.alarm.alarm_name: each.new for each in changes}
         items = [build_state_update(*each) for each in changes]
         # A first state needs no room: most alarms never have another.
         limited = {each.alarm.alarm_name for each in changes if each.old.state_updated_timestamp}
-        encoded = msgspec.json.encode(operations).decode()
+        encoded = [msgspec.json.encode(each).decode() for each in (operations, notes)]
 
         def write(transaction: Transaction) -> None:
             transaction.execute_many(_DELETE_STATE, [(workload, name) for name in removed])
@@ -93,7 +102,7 @@ class AlarmStore:
             transaction.execute_many(_SAVE_STATE, [_encode_state(workload, *each) for each in newest.items()])
             transaction.execute_many(_SAVE_HISTORY, [_encode_item(workload, each) for each in items])
             transaction.execute_many(_LIMIT_HISTORY, [(workload, name, MAX_HISTORY) for name in sorted(limited)])
-            transaction.execute(_SAVE_EVALUATION, (workload, at, encoded))
+            transaction.execute(_SAVE_EVALUATION, (workload, at, *encoded))
 
         self._database.write(write)
 

@@ -9,6 +9,7 @@ from holdfast.alarms.alarm import StateValue
 from holdfast.alarms.engine import AlarmChange, AlarmEngine
 from holdfast.alarms.recent_metrics import RecentMetrics
 from holdfast.watch.events import AlarmChanges, ChangedAlarm
+from holdfast.watch.pauses import Pause, is_mostly_paused
 
 if TYPE_CHECKING:
     from holdfast.alarms.declaration import AlarmDeclaration
@@ -44,8 +45,13 @@ class AlarmWatch:
     def workload(self) -> str:
         return self._workload
 
-    def evaluate(self, end: float, zones_out: Set[Zone] = frozenset()) -> list[AlarmChanges]:
-        """Evaluate every period that is complete at `end`, and was not evaluated yet. Return the changes."""
+    def evaluate(
+        self, end: float, zones_out: Set[Zone] = frozenset(), pauses: Sequence[Pause] = ()
+    ) -> list[AlarmChanges]:
+        """Evaluate every period that is complete at `end`, and was not evaluated yet. Return the changes.
+
+        No state changes by a period in which this process was paused for most of the time.
+        """
         newest = end // self._period * self._period
         last = self._engine.evaluated_at
         if last is None or last > newest + self._period:  # never, or before the clock was set back
@@ -53,7 +59,9 @@ class AlarmWatch:
         number = min(MAX_PERIODS, round((newest - last) / self._period))
         found = []
         for age in range(number - 1, -1, -1):
-            evaluation = self._engine.evaluate(newest - age * self._period, zones_out)
+            at = newest - age * self._period
+            is_paused = is_mostly_paused(at - self._period, at, pauses)
+            evaluation = self._engine.evaluate(at, zones_out, is_paused=is_paused)
             self._unsaved += evaluation.changes
             if len(self._unsaved) > MAX_UNSAVED:
                 self._unsaved = list({each.alarm.alarm_name: each for each in self._unsaved}.values())
@@ -68,7 +76,10 @@ class AlarmWatch:
         at = self._engine.evaluated_at
         if self._is_saved or at is None:
             return
-        self._store.save(self._workload, at, self._engine.saved_operations, self._unsaved, self._removed)
+        engine = self._engine
+        self._store.save(
+            self._workload, at, engine.saved_operations, self._unsaved, self._removed, notes=engine.saved_notes
+        )
         self._unsaved, self._removed, self._is_saved = [], [], True
 
     def _report(self, changes: Sequence[AlarmChange]) -> list[ChangedAlarm]:

@@ -71,6 +71,11 @@ MIGRATIONS = (
             )""",
         ),
     ),
+    Migration(
+        4,
+        "notes about the last periods of alarms",
+        ("alter table holdfast_alarm_evaluation add column notes text not null default '[]'",),
+    ),
 )
 
 _COLUMNS = "id, workload, kind, zone, resource, since, summary, evidence, opened_at, closed_at"

@@ -22,6 +22,7 @@ from holdfast.telemetry.collector import DEFAULT_LATENESS, GRACE_SECONDS, Arriva
 from holdfast.telemetry.query import SeriesAnswer, SeriesQuery
 from holdfast.telemetry.series import SeriesLimits, SeriesTable
 from holdfast.watch.events import CurrentVerdict, VerdictChange, WatchEvent
+from holdfast.watch.pauses import PauseMeter
 from holdfast.watch.store import WatchStore
 from holdfast.watch.traffic import TrafficMeter, TrafficSample
 
@@ -130,6 +131,7 @@ class WorkloadWatcher:
             if recorded.workload in self._watched:
                 # Opened before a restart. The first window closes it, unless its zone is out or the verdict repeats.
                 self._watched[recorded.workload].open[recorded.id] = recorded.to_verdict()
+        self._pauses = PauseMeter(self._clock)
         self._traffic = TrafficMeter()
         self._overflow_log = LogLimiter(1, OVERFLOW_LOG_SECONDS)
         self._traffic_sent_at = self._clock.wall()
@@ -204,12 +206,14 @@ class WorkloadWatcher:
 
     def start(self) -> "WorkloadWatcher":
         """Start watching, in a background thread. May be repeated."""
+        self._pauses.start()
         self._loop.start()
         return self
 
     def close(self) -> None:
         """Stop after the current window has been evaluated, and save the bins that have ended. May be repeated."""
         self._loop.stop(timeout=None)
+        self._pauses.close()
         now = self._clock.wall()
         # Without waiting for late measurements, or a restart would lose a second bin besides that in progress.
         for error in self._keep(self._pop_complete(now + GRACE_SECONDS), now):
@@ -223,6 +227,7 @@ class WorkloadWatcher:
 
     def tick(self) -> None:
         """Evaluate every complete bin. The background thread calls it."""
+        self._pauses.beat()
         now = self._clock.wall()
         if not 0 <= now - self._traffic_sent_at < TRAFFIC_SECONDS:
             self._send_traffic(now)
@@ -263,7 +268,8 @@ class WorkloadWatcher:
 
     def _evaluate_alarms(self, alarms: "AlarmWatch", end: float) -> Exception | None:
         try:
-            for event in alarms.evaluate(end, self._watched[alarms.workload].zones_out):
+            zones_out, pauses = self._watched[alarms.workload].zones_out, self._pauses.list_pauses()
+            for event in alarms.evaluate(end, zones_out, pauses):
                 self._emit(event)
             alarms.save()
         except Exception as error:  # noqa: BLE001 - raised when everything else was saved

@@ -11,7 +11,13 @@ from hypothesis import strategies as st
 from holdfast import InvalidValue, Side, Zone
 from holdfast.alarms import find_outlier
 from holdfast.alarms.declaration import AlarmDeclaration, AlarmOptions, MeasuredOperation, SeriesReference
-from holdfast.alarms.recent_metrics import MetricWindow, RecentMetrics, find_critical_values, find_outliers
+from holdfast.alarms.recent_metrics import (
+    MetricWindow,
+    PeriodNote,
+    RecentMetrics,
+    find_critical_values,
+    find_outliers,
+)
 from holdfast.telemetry.bins import Bin, BinKey
 from holdfast.telemetry.collector import Amendment
 from holdfast.telemetry.series import SeriesTable
@@ -136,6 +142,34 @@ def test_a_zones_throughput_is_compared_with_its_usual_share() -> None:
     )
     reader.minute(bins([AZ1], requests=1, instances=1))  # too few requests to tell
     assert reader.get(reference)[-1] is None
+
+
+def test_notes_about_periods_are_restored_until_no_window_shows_them() -> None:
+    reader = Reader()
+    reference = SeriesReference("RelativeThroughput", AZ2)
+    for _ in range(20):
+        reader.minute(bins())
+    reader.read(zones_out=frozenset({AZ2}))
+    reader.minute(bins([AZ1]))
+    reader.metrics.read(reader.at, 3, frozenset(), is_paused=True)
+    notes = reader.metrics.notes
+    assert notes == [PeriodNote(reader.at - 120, (AZ2,)), PeriodNote(reader.at - 60, (), is_paused=True)]
+    reader.metrics = RecentMetrics(reader.declaration, reader.store, reader.table)
+    reader.metrics.restore(notes)
+    window = reader.metrics.read(reader.at, 3)
+    assert np.isnan(window.values[window.rows[reference]]).tolist() == [False, True, True]
+    assert (window.zones_out, window.watched) == ((set(), {AZ2}, set()), (True, True, False))
+    for _ in range(3):
+        reader.minute(bins())
+        reader.read()
+    assert reader.metrics.notes == []
+
+
+def test_a_zone_is_silent_in_a_period_in_which_no_side_reports_a_request() -> None:
+    reader = Reader()
+    reader.minute(bins([AZ1]) | bins([AZ2], side=Side.CLIENT))
+    reader.minute(bins([AZ3], side=Side.CANARY))
+    assert reader.read(2).silent_zones == ({AZ3}, {AZ1, AZ2})
 
 
 def test_series_of_operations_that_are_gone_are_forgotten() -> None:

@@ -69,7 +69,8 @@ class World:
         return AlarmEngine(self.declaration, RecentMetrics(self.declaration, self.store, self.table), saved)
 
     def save(self) -> SavedAlarms:
-        return SavedAlarms(dict(self.engine.states), self.engine.saved_operations, self.engine.evaluated_at)
+        engine = self.engine
+        return SavedAlarms(dict(engine.states), engine.saved_operations, engine.evaluated_at, engine.saved_notes)
 
     def explain(self, name: str) -> Explanation:
         """Explain an alarm with the saved states, as another process does."""

@@ -44,9 +44,10 @@ def database(tmp_path: Path) -> Iterator[UnreliableDatabase]:
         yield opened
 
 
-def watch_alarms(world: World, history: SqliteDatabase, bin_seconds: float = 10.0) -> None:
+def watch_alarms(world: World, history: SqliteDatabase, bin_seconds: float = 10.0, period: int = 60) -> None:
     """Let a world evaluate alarms, too."""
-    declaration = AlarmDeclaration(workload="shop", zones=ZONES, options=AlarmOptions(contributors=1))
+    options = AlarmOptions(contributors=1, period=period)
+    declaration = AlarmDeclaration(workload="shop", zones=ZONES, options=options)
     world.events = Events()
     world.watch = WorkloadWatcher(
         [WatchedWorkload(name="shop", zones=ZONES, alarms=declaration)],
@@ -100,6 +101,35 @@ def test_a_watcher_that_stops_between_the_ends_of_two_bins_saves_late_measuremen
         stored, _ = load_store(history, "shop", 10.0, [Tier.INSTANCES], (START, START + 10))
         [block] = stored.read_instances("shop", START, 10.0)
         assert 7 in block.counts[:, 0].tolist()
+
+
+def test_a_zone_is_not_silent_for_the_time_in_which_the_process_was_paused(tmp_path: Path) -> None:
+    with SqliteDatabase(tmp_path / "history.sqlite") as history:
+        world = World(tmp_path, clock=FakeClock(wall=START))
+        watch_alarms(world, history, period=10)
+        world.seconds(62)
+        silent = frozenset({"az1"})
+        world.seconds(10, silent=silent)
+        world.clock.advance(45)  # nothing runs
+        world.seconds(20, silent=silent)
+        assert get_changes(world) == []
+        world.seconds(30, silent=silent)
+        assert ("az1-silent", StateValue.ALARM) in get_changes(world)
+
+
+@pytest.mark.parametrize("seconds", [45, 300])
+def test_an_alarm_lasts_while_the_process_is_paused(seconds: int, tmp_path: Path) -> None:
+    with SqliteDatabase(tmp_path / "history.sqlite") as history:
+        world = World(tmp_path, clock=FakeClock(wall=START))
+        watch_alarms(world, history, period=10)
+        world.seconds(62, failing="az2")
+        before = get_changes(world)
+        assert ("az2-isolated-impact", StateValue.ALARM) in before
+        world.clock.advance(seconds)
+        world.seconds(60, failing="az2")
+        assert get_changes(world) == before
+        world.seconds(60)
+        assert ("az2-isolated-impact", StateValue.OK) in get_changes(world)
 
 
 def test_bins_that_do_not_fit_mean_no_alarms_and_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -201,9 +231,9 @@ def test_every_period_is_evaluated_once_in_order(
     found: list[float] = []
     evaluate = watch._engine.evaluate
 
-    def note(end: float, *arguments: Any) -> Any:
+    def note(end: float, *arguments: Any, **named: Any) -> Any:
         found.append(end - START)
-        return evaluate(end, *arguments)
+        return evaluate(end, *arguments, **named)
 
     monkeypatch.setattr(watch._engine, "evaluate", note)
     for end in ends:
