@@ -79,6 +79,18 @@ def test_the_history_of_each_alarm_is_limited_and_newest_first(store: AlarmStore
     assert len(store.list_history("shop", limit=2)) == 2
 
 
+def test_only_the_alarms_of_workloads_that_nobody_evaluates_any_more_are_removed(store: AlarmStore) -> None:
+    for workload, at in (("shop", 60.0), ("gone", 60.0), ("elsewhere", 120.0)):
+        store.save(workload, at, [HOME], [change(at)])
+    assert store.remove_abandoned(["shop"], 120.0) == ["gone"]
+    assert store.load("gone") == SavedAlarms()
+    assert store.list_history("gone") == []
+    for workload in ("shop", "elsewhere"):
+        assert store.load(workload).states.keys() == {"az1-availability"}
+        assert len(store.list_history(workload)) == 1
+    assert store.remove_abandoned(["shop"], 120.0) == []
+
+
 def test_alarms_that_exist_no_longer_are_deleted_with_their_history(store: AlarmStore) -> None:
     store.save("shop", 60.0, [HOME], [change(60.0), change(60.0, alarm=OTHER)])
     store.save("shop", 120.0, [], [], ["az1-availability"])

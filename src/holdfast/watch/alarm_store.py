@@ -1,6 +1,6 @@
 """Store the states of alarms, their history, and the operations that have alarms."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -34,6 +34,11 @@ _SAVE_EVALUATION = (
     "insert into holdfast_alarm_evaluation (workload, evaluated_at, operations, notes) values ($1, $2, $3, $4) "
     "on conflict (workload) do update set evaluated_at = excluded.evaluated_at, operations = excluded.operations, "
     "notes = excluded.notes"
+)
+_FIND_ABANDONED = "select workload from holdfast_alarm_evaluation where evaluated_at < $1"
+_DELETE_WORKLOAD = tuple(
+    f"delete from {table} where workload = $1"  # noqa: S608 - our own names
+    for table in ("holdfast_alarm_state", "holdfast_alarm_history", "holdfast_alarm_evaluation")
 )
 _LOAD_STATES = "select name, value, reason, reason_data, updated_at from holdfast_alarm_state where workload = $1"
 _LOAD_EVALUATION = "select evaluated_at, operations, notes from holdfast_alarm_evaluation where workload = $1"
@@ -105,6 +110,20 @@ class AlarmStore:
             transaction.execute(_SAVE_EVALUATION, (workload, at, *encoded))
 
         self._database.write(write)
+
+    def remove_abandoned(self, kept: Collection[str], before: float) -> list[str]:
+        """Remove the workloads whose last evaluation was before a time, apart from those in `kept`. Return their names.
+
+        Another server with the same database may watch other workloads: their last evaluation is recent.
+        """
+
+        def write(transaction: Transaction) -> list[str]:
+            found = sorted({name for (name,) in transaction.execute(_FIND_ABANDONED, (before,))} - set(kept))
+            for sql in _DELETE_WORKLOAD:
+                transaction.execute_many(sql, [(name,) for name in found])
+            return found
+
+        return self._database.write(write)
 
     def list_history(self, workload: str, name: str | None = None, limit: int = 100) -> Sequence[HistoryItem]:
         """Return the latest history items of a workload's alarms, or of one of them, newest first."""

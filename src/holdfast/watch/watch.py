@@ -1,6 +1,7 @@
 """Run the detection loop: count measurements, evaluate complete bins, record verdicts and act on them."""
 
 import logging
+import math
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
@@ -44,6 +45,8 @@ STALE_BINS = 3
 STALE_STATE_BINS = 6
 """Bins after which a saved detector state is discarded: its counts of consecutive windows no longer apply."""
 OVERFLOW_LOG_SECONDS = 3600.0
+REMOVAL_SECONDS = 3600.0
+"""How often the loop looks for alarms of workloads that are no longer in the settings."""
 START_TOLERANCE = 0.001
 """Seconds by which a bin may begin before the loop and still count as whole."""
 NO_REQUESTS = "no zone reports any request"
@@ -126,6 +129,8 @@ class WorkloadWatcher:
         """Held while measurements are added and read, never while a database is used."""
         self._watched = {workload.name: self._start_workload(workload) for workload in workloads}
         self._history = None if history is None else self._open_history(history)
+        self._removed_at = -math.inf
+        """When the loop looked for alarms of other workloads."""
         self._alarms = [] if self._history is None else self._open_alarms(workloads, self._history)
         for recorded in store.list_open_verdicts():
             if recorded.workload in self._watched:
@@ -260,6 +265,7 @@ class WorkloadWatcher:
         if complete:  # not if it stops between the ends of two bins
             end = (complete[-1][0] + 1) * self.bin_seconds
             failures += [error for alarms in self._alarms if (error := self._evaluate_alarms(alarms, end)) is not None]
+            failures += self._remove_abandoned_alarms(now)
         try:
             self._history.save(now)
         except HoldfastError as error:
@@ -269,12 +275,30 @@ class WorkloadWatcher:
     def _evaluate_alarms(self, alarms: "AlarmWatch", end: float) -> Exception | None:
         try:
             zones_out, pauses = self._watched[alarms.workload].zones_out, self._pauses.list_pauses()
-            for event in alarms.evaluate(end, zones_out, pauses):
-                self._emit(event)
-            alarms.save()
+            events = alarms.evaluate(end, zones_out, pauses)
+            try:
+                alarms.save()
+            finally:  # after that, or a page that is loaded in between would miss them
+                for event in events:
+                    self._emit(event)
         except Exception as error:  # noqa: BLE001 - raised when everything else was saved
             return error
         return None
+
+    def _remove_abandoned_alarms(self, now: float) -> list[Exception]:
+        """Remove the alarms of workloads that no server has watched for a day. Return the error, if any."""
+        if now - self._removed_at < REMOVAL_SECONDS:
+            return []
+        from holdfast.watch.alarm_store import AlarmStore  # imports NumPy
+
+        try:
+            names = AlarmStore(self._store.database).remove_abandoned(self._watched.keys(), now - LONG_TERM)
+        except HoldfastError as error:
+            return [error]
+        self._removed_at = now
+        for name in names:
+            logger.info("removed the alarms of workload %s: no server has evaluated them for a day", name)
+        return []
 
     def _forget_series(self, complete: Sequence[tuple[int, Mapping[BinKey, Bin]]], now: float) -> None:
         """Forget the series without measurements for a while, as a history does with those that it no longer keeps."""

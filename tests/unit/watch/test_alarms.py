@@ -213,6 +213,27 @@ def test_a_failing_store_of_alarms_does_not_stop_the_detection(tmp_path: Path, d
         assert AlarmStore(database).load("shop").evaluated_at == START + 120
 
 
+def test_alarms_of_a_workload_that_left_the_settings_are_removed_after_a_day(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with SqliteDatabase(tmp_path / "history.sqlite") as history:
+        world = World(tmp_path, clock=FakeClock(wall=START))
+        watch_alarms(world, history)
+        world.seconds(62)
+        store = AlarmStore(world.database)
+        workload = WatchedWorkload(name="cart", zones=ZONES)
+        watch = WorkloadWatcher([workload], world.log, history=history, clock=world.clock)
+        for _ in range(23):
+            world.clock.advance(3600)
+            watch.tick()
+            assert store.load("shop").states
+        with caplog.at_level(logging.INFO, logger="holdfast.watch"):
+            world.clock.advance(3700)
+            watch.tick()
+        assert (store.load("shop").states, store.list_history("shop")) == ({}, [])
+        assert "removed the alarms of workload shop: no server has evaluated them for a day" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("ends", "evaluated"),
     [
