@@ -1,10 +1,21 @@
 """Alarms over HTTP: their tree, their history, and reasons, as operators see them."""
 
-from collections.abc import Iterator
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
 
+import httpx
 import pytest
 
-from tests.integration.server.process import HoldfastServer
+from holdfast import Operation, Zone
+from holdfast.telemetry import RequestRecord, encode_emf
+from tests.integration.server.process import STUCK, HoldfastServer, holdfast
+from tests.integration.server.test_detection import find_child
 
 SETTINGS = """
 [[workload]]
@@ -54,3 +65,115 @@ def test_the_history_of_alarms_that_never_changed_is_empty(server: HoldfastServe
         answer = operator.get("/v1/alarms/history", params={"name": NAME})
         assert operator.get("/v1/alarms/history", params={"limit": 0}).status_code == 400
     assert (answer.status_code, answer.json()) == (200, [])
+
+
+SHORT = SETTINGS.replace("[workload.alarms]", "[workload.alarms]\nperiod = 10\nmin_availability = 90")
+ZONES = ("use1-az1", "use1-az2", "use1-az3")
+ISOLATED = "use1-az2-isolated-impact"
+
+
+def until(true: Callable[[], bool]) -> None:
+    end = time.monotonic() + STUCK
+    while not true():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.05)
+
+
+def send(operator: httpx.Client, requests: int, failing: str | None = None) -> None:
+    """Send requests of the last 50 seconds, which is within the allowance for late telemetry, by three instances."""
+    now = time.time()
+    for age in range(0, 50, 5):
+        lines = [
+            encode_emf(
+                RequestRecord(
+                    namespace="shop/frontend",
+                    operation=Operation("Home", "Index"),
+                    region="us-east-1",
+                    zone=Zone(zone),
+                    instance=f"i-{number % 3}",
+                    at=now - age,
+                    status=500 if zone == failing else 200,
+                    seconds=0.02,
+                )
+            )
+            for zone in ZONES
+            for number in range(requests)
+        ]
+        answer = operator.post("/v1/telemetry", content=b"\n".join(lines))
+        assert answer.status_code == 202, answer.text
+        assert answer.json()["accepted"] == len(lines)
+
+
+def ask(operator: httpx.Client) -> dict[str, Any]:
+    return dict(operator.get(f"/v1/alarms/{ISOLATED}").json()["alarm"])
+
+
+def read_alarm(directory: Path, **variables: str) -> dict[str, Any]:
+    """Return the last alarm of the zone, as `holdfast alarms state` prints it from the stores or for a server."""
+    words = [word for name, address in variables.items() if name == "server" for word in ("--server", address)]
+    token = {name: value for name, value in variables.items() if name != "server"}
+    ran = holdfast("alarms", "state", "--json", *words, directory=directory, **token)
+    assert ran.returncode == 0, ran.stderr
+    [found] = json.loads(ran.stdout)
+    [alarm] = [each for each in found["alarms"] if each["name"] == ISOLATED]
+    return dict(alarm)
+
+
+def read_history(directory: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(
+        holdfast("alarms", "history", ISOLATED, "--json", directory=directory).stdout
+    )
+    return found
+
+
+def kill_all(server: HoldfastServer) -> None:
+    """Kill the server and its detection process, so that neither saves anything more."""
+    child = find_child(server)
+    assert child is not None
+    server.kill()
+    with suppress(ProcessLookupError):
+        os.kill(child, signal.SIGKILL)
+    until(lambda: not Path(f"/proc/{child}").exists())
+
+
+def follow_a_failing_zone(directory: Path, *, until_it_recovers: bool) -> None:
+    """Let a zone fail, look at its last alarm by every command, kill the server, and look again."""
+    with HoldfastServer.start(directory, settings=SHORT) as server, server.operator() as operator:
+        token = server.token
+        assert token is not None
+        send(operator, 6, failing="use1-az2")
+        until(lambda: ask(operator)["state"] == "ALARM")
+        known = read_alarm(directory)
+        send(operator, 6, failing="use1-az2")  # so that it lasts on a slow machine, too
+        assert read_alarm(directory, server=server.address, HOLDFAST_TOKEN=token) == known
+        tree = holdfast("alarms", "tree", ISOLATED, directory=directory).stdout.splitlines()
+        assert tree[1] == f"└─ {ISOLATED}  [ALARM, reports its changes]"
+        assert "   │  ├─ az2-availability  [ALARM]" in tree
+        explained = holdfast("alarms", "explain", ISOLATED, directory=directory).stdout
+        assert "decided by: the rule is true, so the alarm is in ALARM" in explained
+        name = "use1-az2/Home/Index-availability-server-3-in-a-row"
+        metric = json.loads(holdfast("alarms", "explain", name, "--json", directory=directory).stdout)
+        assert metric["alarm"]["state"] == "ALARM"
+        assert [each["value"] for each in metric["datapoints"] if each["is_used"]] == [0.0, 0.0, 0.0]
+        history = read_history(directory)
+        assert history[0]["HistorySummary"].endswith(" to ALARM")
+        kill_all(server)
+    assert (read_alarm(directory), read_history(directory)) == (known, history), "while no server runs"
+    with HoldfastServer.start(directory, settings=SHORT) as server, server.client(token) as operator:
+        assert ask(operator) == known
+        assert operator.get("/v1/alarms/history", params={"name": ISOLATED}).json() == history
+        if until_it_recovers:
+            send(operator, 70)  # so that less than ten per cent of the requests in each period failed
+            until(lambda: ask(operator)["state"] == "OK")
+            assert read_history(directory)[0]["HistorySummary"] == "Alarm updated from ALARM to OK"
+            assert read_history(directory)[1:] == history
+
+
+def test_a_failing_zone_reaches_its_last_alarm_which_survives_a_kill(tmp_path: Path) -> None:
+    """Takes up to fifteen seconds: alarms are evaluated when a period of ten seconds is complete."""
+    follow_a_failing_zone(tmp_path, until_it_recovers=False)
+
+
+@pytest.mark.proof
+def test_the_last_alarm_of_a_failing_zone_ends_when_the_zone_recovers(tmp_path: Path) -> None:
+    follow_a_failing_zone(tmp_path, until_it_recovers=True)

@@ -5,11 +5,14 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.alarms.declaration import AlarmDeclaration
+from holdfast import Zone
+from holdfast.alarms.declaration import AlarmDeclaration, AlarmOptions
 from holdfast.engines.sqlite import SqliteDatabase
+from holdfast.telemetry import BinDelta
 from holdfast.telemetry.history import TelemetryHistory
 from holdfast.telemetry.series import SeriesTable
-from holdfast.watch import WatchStore
+from holdfast.testing import FakeClock
+from holdfast.watch import WatchedWorkload, WatchStore, WorkloadWatcher
 from holdfast.watch.alarm_store import AlarmStore
 from holdfast.watch.alarms import AlarmWatch
 from tests.unit.alarms.world import START, ZONES, bins
@@ -132,6 +135,46 @@ class TestStored:
         assert run("alarms", "history", "nothing").err == ran.err
         ran = run("alarms", "state", "--workload", "other")
         assert "there is no workload other in the settings: expected one of shop" in ran.err
+
+
+def test_an_alarm_is_followed_from_its_beginning_over_a_killed_watcher_to_its_end(settings: Path, run: Run) -> None:
+    clock, name = FakeClock(wall=START), "use1-az2-isolated-impact"
+    declaration = AlarmDeclaration(workload="shop", zones=ZONES, options=AlarmOptions(period=10))
+
+    def watch(databases: tuple[SqliteDatabase, SqliteDatabase], bin_count: int, failing: Zone | None = None) -> None:
+        """Watch as a new process does, and end without saving more, as a killed one."""
+        workload = WatchedWorkload(name="shop", zones=ZONES, alarms=declaration)
+        watcher = WorkloadWatcher([workload], WatchStore(databases[0]), history=databases[1], clock=clock)
+        for _ in range(bin_count):
+            content = bins() if failing is None else bins() | bins([failing], faults=50)
+            watcher.ingest([BinDelta(key, clock.wall(), 10.0, measured) for key, measured in content.items()])
+            for _ in range(5):
+                clock.advance(2.0)
+                watcher.tick()
+        clock.advance(2.0)
+        watcher.tick()
+        clock.advance(8.0)
+
+    def read() -> tuple[str, list[str], bool]:
+        """Return the state, the latest changes and the value of the rule, by three commands."""
+        [found] = run("alarms", "state", "--json").result
+        [state] = [alarm["state"] for alarm in found["alarms"] if alarm["name"] == name]
+        changes = [item["HistorySummary"] for item in run("alarms", "history", name, "--json").result]
+        return state, changes, run("alarms", "explain", name, "--json").result["parts"]["value"]
+
+    began, ended = "Alarm updated from OK to ALARM", "Alarm updated from ALARM to OK"
+    with SqliteDatabase(settings / "watch.sqlite") as store, SqliteDatabase(settings / "telemetry.sqlite") as telemetry:
+        watch((store, telemetry), 6)
+        first = "Alarm updated from INSUFFICIENT_DATA to OK"
+        assert read() == ("OK", [first], False)
+        watch((store, telemetry), 4, failing=ZONES[1])
+        assert read() == ("ALARM", [began, first], True)
+        lines = run("alarms", "tree", name).out.splitlines()
+        assert lines[1] == f"└─ {name}  [ALARM, reports its changes]"
+        watch((store, telemetry), 4, failing=ZONES[1])
+        assert read() == ("ALARM", [began, first], True)
+        watch((store, telemetry), 6)
+        assert read() == ("OK", [ended, began, first], False)
 
 
 def test_without_a_store_the_message_says_where_it_was_looked_for(settings: Path, run: Run) -> None:
