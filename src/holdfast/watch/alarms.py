@@ -100,6 +100,13 @@ class AlarmWatch:
                 new.state_reason,
             )
             found.append(
-                ChangedAlarm(alarm.alarm_name, old.state_value, new.state_value, new.state_reason, bool(actions))
+                ChangedAlarm(
+                    alarm.alarm_name,
+                    old.state_value,
+                    new.state_value,
+                    new.state_reason,
+                    bool(actions),
+                    alarm.alarm_description,
+                )
             )
         return found

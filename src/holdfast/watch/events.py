@@ -32,6 +32,8 @@ class ChangedAlarm(msgspec.Struct, frozen=True):
     reason: str
     has_actions: bool
     """Whether it is the last alarm of a chain, so that people should know."""
+    description: str
+    """The meaning of ALARM."""
 
 
 class AlarmChanges(msgspec.Struct, frozen=True):
