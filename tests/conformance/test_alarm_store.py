@@ -71,12 +71,14 @@ def test_the_history_of_each_alarm_is_limited_and_newest_first(store: AlarmStore
     store.save("shop", 60.0, [], [change(60.0, alarm=OTHER)])
     for minute in range(1, MAX_HISTORY + 4):
         store.save("shop", minute * 60.0, [], [change(minute * 60.0)])
-    found = store.list_history("shop", "az1-availability")
+    found = store.list_history("shop", ["az1-availability"])
     assert [item.timestamp for item in found] == [minute * 60.0 for minute in range(MAX_HISTORY + 3, 3, -1)]
     assert found[0].history_item_type is HistoryItemType.STATE_UPDATE
     assert msgspec.json.decode(found[0].history_data)["newState"]["stateValue"] == "ALARM"
     assert len(store.list_history("shop")) == MAX_HISTORY + 1
     assert len(store.list_history("shop", limit=2)) == 2
+    assert len(store.list_history("shop", ["az2-availability", "az1-availability"], 21)) == 21
+    assert store.list_history("shop", without_summary=found[0].history_summary) == []
 
 
 def test_only_the_alarms_of_workloads_that_nobody_evaluates_any_more_are_removed(store: AlarmStore) -> None:

@@ -105,9 +105,14 @@ def build_state_update(
         alarm.TYPE,
         new.state_updated_timestamp,
         HistoryItemType.STATE_UPDATE,
-        f"Alarm updated from {old.state_value} to {new.state_value}",
+        summarize_update(old.state_value, new.state_value),
         encode_json({"version": "1.0", "oldState": _describe_state(old), "newState": new_state}),
     )
+
+
+def summarize_update(old: StateValue, new: StateValue) -> str:
+    """Return the summary of a change of state, worded as CloudWatch does."""
+    return f"Alarm updated from {old} to {new}"
 
 
 def build_configuration_update(alarm: Alarm, verb: str, at: float, configuration: Mapping[str, object]) -> HistoryItem:

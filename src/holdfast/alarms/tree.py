@@ -228,7 +228,7 @@ class TreeBuilder:
 
     def _conclude(self, zone: Zone) -> CompositeAlarm:
         rule = And((_in_alarm(f"{zone}-aggregate-alarm"), _in_alarm(f"not-single-instance-{zone}")))
-        text = f"Only {zone} is affected, and not by single instances: consider to leave it."
+        text = f"Only {zone} is affected, and not by single instances: consider to take it out."
         return _with_actions(_compose(f"{zone}-isolated-impact", rule, text))
 
     def _list_impacts(self, zone: Zone) -> list[str]:

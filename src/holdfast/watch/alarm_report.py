@@ -7,7 +7,7 @@ import threading
 from collections.abc import Sequence
 
 from holdfast._errors import NotFound
-from holdfast.alarms.alarm import AlarmState, HistoryItem, StateValue
+from holdfast.alarms.alarm import AlarmState, HistoryItem, StateValue, summarize_update
 from holdfast.alarms.alarm_rule import RuleResult, format_alarm_rule
 from holdfast.alarms.composite import CompositeAlarm
 from holdfast.alarms.declaration import THROUGHPUT, AlarmDeclaration, MeasuredOperation
@@ -29,6 +29,8 @@ from holdfast.watch.alarm_views import (
     WorkloadAlarms,
 )
 
+FIRST_OK = summarize_update(StateValue.INSUFFICIENT_DATA, StateValue.OK)
+"""The summary of a change that is no news."""
 _PERIODS = 10
 """Periods to load for an explanation: more than any evaluation range."""
 
@@ -53,14 +55,27 @@ class AlarmReader:
         counts: dict[AlarmStateName, int] = {value.value: values.count(value.value) for value in StateValue}
         return WorkloadAlarms(self._declaration.workload, saved.evaluated_at, counts, tree.roots, shown)
 
-    def list_history(self, name: str | None = None, limit: int = 100) -> Sequence[HistoryItem]:
-        """Return the latest changes of all alarms, or of one, newest first. Raise NotFound for an unknown alarm."""
-        found = self._store.list_history(self._declaration.workload, name, limit)
-        if name is not None and not found:
-            tree = self._get_tree(self._store.load(self._declaration.workload))
-            if name not in tree.metrics and name not in tree.composites:
+    def list_history(
+        self, name: str | None = None, limit: int = 100, *, include_all: bool = False
+    ) -> Sequence[HistoryItem]:
+        """Return the latest changes of alarms, newest first. Raise NotFound for an unknown alarm.
+
+        Without `name` and without `include_all`, leave out alarms about single operations, and changes from
+        INSUFFICIENT_DATA to OK, which every alarm has at first.
+        """
+        workload = self._declaration.workload
+        if name is None and include_all:
+            return self._store.list_history(workload, limit=limit)
+        if name is not None and (found := self._store.list_history(workload, [name], limit)):
+            return found
+        tree = self._get_tree(self._store.load(workload))
+        known = [*tree.composites, *tree.metrics]
+        if name is not None:
+            if name not in known:
                 raise NotFound(f"there is no alarm {name}: see `holdfast alarms state --all`")
-        return found
+            return []
+        names = [each for each in known if each not in tree.about_operations]
+        return self._store.list_history(workload, names, limit, without_summary=FIRST_OK)
 
     def explain(self, name: str, telemetry: Database, bin_seconds: float) -> ExplainedAlarm:
         """Return the reason for the state of an alarm. Raise NotFound if there is no such alarm."""

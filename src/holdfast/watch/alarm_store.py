@@ -43,14 +43,7 @@ _DELETE_WORKLOAD = tuple(
 _LOAD_STATES = "select name, value, reason, reason_data, updated_at from holdfast_alarm_state where workload = $1"
 _LOAD_EVALUATION = "select evaluated_at, operations, notes from holdfast_alarm_evaluation where workload = $1"
 _HISTORY_COLUMNS = "name, alarm_type, at, item_type, summary, content"
-_LIST_HISTORY = (
-    f"select {_HISTORY_COLUMNS} from holdfast_alarm_history where workload = $1 "  # noqa: S608 - our own names
-    "order by at desc, name limit $2"
-)
-_LIST_HISTORY_OF = (
-    f"select {_HISTORY_COLUMNS} from holdfast_alarm_history where workload = $1 and name = $2 "  # noqa: S608
-    "order by at desc limit $3"
-)
+_LIST_HISTORY = f"select {_HISTORY_COLUMNS} from holdfast_alarm_history where workload = $1"  # noqa: S608 - our names
 
 
 class AlarmStore:
@@ -125,11 +118,28 @@ class AlarmStore:
 
         return self._database.write(write)
 
-    def list_history(self, workload: str, name: str | None = None, limit: int = 100) -> Sequence[HistoryItem]:
-        """Return the latest history items of a workload's alarms, or of one of them, newest first."""
-        sql, values = (
-            (_LIST_HISTORY, (workload, limit)) if name is None else (_LIST_HISTORY_OF, (workload, name, limit))
-        )
+    def list_history(
+        self,
+        workload: str,
+        names: Sequence[str] | None = None,
+        limit: int = 100,
+        *,
+        without_summary: str | None = None,
+    ) -> Sequence[HistoryItem]:
+        """Return the latest history items of a workload's alarms, or of some of them, newest first.
+
+        Leave out those with the summary `without_summary`.
+        """
+        values: list[str | int] = [workload]
+
+        def add(value: str | int) -> str:
+            values.append(value)
+            return f"${len(values)}"
+
+        conditions = "" if without_summary is None else f" and summary <> {add(without_summary)}"
+        if names is not None:
+            conditions += f" and name in ({', '.join(map(add, names))})"
+        sql = f"{_LIST_HISTORY}{conditions} order by at desc, name limit {add(limit)}"
         rows = self._database.read(lambda transaction: transaction.execute(sql, values))
         return [
             HistoryItem(alarm, kind, at, HistoryItemType(item), summary, content)

@@ -84,7 +84,13 @@ class TestStored:
 
     def test_states_begin_with_those_in_alarm(self, run: Run) -> None:
         lines = run("alarms", "state").out.splitlines()
-        assert lines[0].split() == ["workload", "alarm", "state", "since", "reason"]
+        assert lines[0].split() == ["workload", "alarm", "state", "since", "meaning", "of", "ALARM"]
+        assert lines[1].split()[:3] == ["shop", "use1-az1-isolated-impact", "ALARM"]
+        assert (
+            lines[1]
+            .rstrip()
+            .endswith("Only use1-az1 is affected, and not by single instances: consider to take it out.")
+        )
         states = [line.split()[2] for line in lines[1:]]
         assert states == sorted(states, key=lambda word: word != "ALARM")
         shown = run("alarms", "state", "--json").result
@@ -100,6 +106,17 @@ class TestStored:
         ]
         ran = run("alarms", "history", "--limit", "1")
         assert len(ran.out.splitlines()) == 2
+
+    def test_the_history_of_all_alarms_shows_news_about_zones_unless_everything_is_asked_for(self, run: Run) -> None:
+        found = run("alarms", "history", "--json").result
+        summaries = {item["HistorySummary"] for item in found}
+        assert "Alarm updated from OK to ALARM" in summaries
+        assert "Alarm updated from INSUFFICIENT_DATA to OK" not in summaries
+        assert "use1-az1-isolated-impact" in {item["AlarmName"] for item in found}
+        assert not [item for item in found if "/" in item["AlarmName"]]
+        everything = run("alarms", "history", "--all", "--limit", "1000", "--json").result
+        assert len(everything) > len(found)
+        assert [item for item in everything if "/" in item["AlarmName"]]
 
     def test_a_metric_alarm_is_explained_by_its_datapoints(self, run: Run) -> None:
         ran = run("alarms", "explain", "use1-az1/Home/Index-availability-server-3-in-a-row")
@@ -186,8 +203,9 @@ def test_alarms_that_were_never_evaluated_are_shown_without_a_state(settings: Pa
         WatchStore(watch)
         TelemetryHistory(telemetry, SeriesTable(), 10.0, [], START)
     assert run("alarms", "tree").out.splitlines()[0] == "shop: never evaluated"
-    for names in ([], ["az1-availability"], ["use1-az1-silent"]):
+    for names in (["--all"], ["az1-availability"], ["use1-az1-silent"]):
         assert run("alarms", "history", *names).out == "no alarm has changed its state yet\n"
+    assert run("alarms", "history").out == "no alarm has changed its state yet; --all also shows first states\n"
     assert "decided by: it was never evaluated" in run("alarms", "explain", "use1-az1-silent").out
 
 

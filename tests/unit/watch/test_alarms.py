@@ -176,7 +176,7 @@ def test_states_that_could_not_be_saved_are_saved_later(tmp_path: Path, database
     watch.save()
     assert store.load("shop").states["az1-availability"].state_value is StateValue.ALARM
     watch.save()
-    assert len(store.list_history("shop", "az1-availability")) == 2
+    assert len(store.list_history("shop", ["az1-availability"])) == 2
 
 
 def test_while_the_store_is_away_only_the_newest_of_very_many_changes_is_kept(
