@@ -37,6 +37,11 @@ class AlarmWatch:
         self._store = store
         metrics = RecentMetrics(declaration, series, table)
         self._engine = AlarmEngine(declaration, metrics, store.load(declaration.workload))
+        last = self._engine.saved_notes[-1:]
+        self._zones_out: Set[Zone] = frozenset(
+            zone for note in last if note.start + self._period == self._engine.evaluated_at for zone in note.zones_out
+        )
+        """The zones that were out in the last period that was evaluated."""
         self._unsaved: list[AlarmChange] = []
         self._removed: list[str] = []
         self._is_saved = True
@@ -46,12 +51,14 @@ class AlarmWatch:
         return self._workload
 
     def evaluate(
-        self, end: float, zones_out: Set[Zone] = frozenset(), pauses: Sequence[Pause] = ()
+        self, end: float, zones_out: Set[Zone] | None = None, pauses: Sequence[Pause] = ()
     ) -> list[AlarmChanges]:
         """Evaluate every period that is complete at `end`, and was not evaluated yet. Return the changes.
 
-        No state changes by a period in which this process was paused for most of the time.
+        None means that the zones that are out are not known: they are the same as before, even before a restart. No
+        state changes by a period in which this process was paused for most of the time.
         """
+        self._zones_out = self._zones_out if zones_out is None else zones_out
         newest = end // self._period * self._period
         last = self._engine.evaluated_at
         if last is None or last > newest + self._period:  # never, or before the clock was set back
@@ -61,7 +68,7 @@ class AlarmWatch:
         for age in range(number - 1, -1, -1):
             at = newest - age * self._period
             is_paused = is_mostly_paused(at - self._period, at, pauses)
-            evaluation = self._engine.evaluate(at, zones_out, is_paused=is_paused)
+            evaluation = self._engine.evaluate(at, self._zones_out, is_paused=is_paused)
             self._unsaved += evaluation.changes
             if len(self._unsaved) > MAX_UNSAVED:
                 self._unsaved = list({each.alarm.alarm_name: each for each in self._unsaved}.values())

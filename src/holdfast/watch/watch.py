@@ -93,8 +93,8 @@ class _WatchedState:
     open: dict[str, Verdict] = field(default_factory=dict)
     """The recorded open verdicts, by id."""
     deployments: list[Deployment] = field(default_factory=list)
-    zones_out: frozenset[Zone] = frozenset()
-    """The zones without new traffic in the latest window."""
+    zones_out: frozenset[Zone] | None = None
+    """The zones without new traffic in the latest window; None before the first one."""
     pending: deque[tuple[float, Mapping[BinKey, Bin]]] = field(default_factory=deque)
     """Complete bins that the detector has not evaluated yet, each with its start."""
 

@@ -14,6 +14,7 @@ import pytest
 
 from holdfast import Operation, Zone
 from holdfast.telemetry import RequestRecord, encode_emf
+from holdfast.watch.pauses import MIN_PAUSE
 from tests.integration.server.process import STUCK, HoldfastServer, holdfast
 from tests.integration.server.test_detection import find_child
 
@@ -172,6 +173,21 @@ def follow_a_failing_zone(directory: Path, *, until_it_recovers: bool) -> None:
 def test_a_failing_zone_reaches_its_last_alarm_which_survives_a_kill(tmp_path: Path) -> None:
     """Takes up to fifteen seconds: alarms are evaluated when a period of ten seconds is complete."""
     follow_a_failing_zone(tmp_path, until_it_recovers=False)
+
+
+@pytest.mark.proof
+def test_a_detection_process_that_was_stopped_for_a_while_says_so(tmp_path: Path) -> None:
+    """Takes seven seconds: shorter pauses do not count."""
+    with HoldfastServer.start(tmp_path, settings=SHORT) as server:
+        until(lambda: find_child(server) is not None)
+        child = find_child(server)
+        assert child is not None
+        with server.operator() as operator:
+            send(operator, 1)  # so that the process runs
+        os.kill(child, signal.SIGSTOP)
+        time.sleep(MIN_PAUSE + 2)
+        os.kill(child, signal.SIGCONT)
+        until(lambda: "this process did not run for" in server.log.read_text())
 
 
 @pytest.mark.proof
