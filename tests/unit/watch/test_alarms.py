@@ -10,6 +10,7 @@ import pytest
 from holdfast import EngineUnavailable, Side
 from holdfast.alarms import StateValue
 from holdfast.alarms.declaration import AlarmDeclaration, AlarmOptions
+from holdfast.alarms.engine import SavedAlarms
 from holdfast.engines import Transaction
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.telemetry import Bin, BinDelta, BinKey
@@ -19,6 +20,7 @@ from holdfast.testing import FakeClock
 from holdfast.watch import AlarmChanges, WatchedWorkload, WatchStore, WorkloadWatcher
 from holdfast.watch.alarm_store import AlarmStore
 from holdfast.watch.alarms import MAX_PERIODS, AlarmWatch
+from holdfast.watch.store import MIGRATIONS, SUBSYSTEM
 from tests.unit.alarms.world import HOME, bins
 from tests.unit.alarms.world import ZONES as AZ_IDS
 from tests.unit.alarms.world import World as Measured
@@ -177,6 +179,13 @@ def test_states_that_could_not_be_saved_are_saved_later(tmp_path: Path, database
     assert store.load("shop").states["az1-availability"].state_value is StateValue.ALARM
     watch.save()
     assert len(store.list_history("shop", ["az1-availability"])) == 2
+
+
+def test_alarms_that_were_saved_before_there_were_notes_about_periods_are_loaded(database: UnreliableDatabase) -> None:
+    database.migrate(SUBSYSTEM, MIGRATIONS[:3])
+    insert = "insert into holdfast_alarm_evaluation (workload, evaluated_at, operations) values ('shop', 60.0, '[]')"
+    database.write_statement(insert)
+    assert AlarmStore(database).load("shop") == SavedAlarms({}, [], 60.0, [])
 
 
 def test_while_the_store_is_away_only_the_newest_of_very_many_changes_is_kept(
