@@ -11,12 +11,14 @@ from holdfast.alarms.chi_squared import ChiSquaredEvent, ChiSquaredResult, find_
 from holdfast.alarms.composite import AlarmGraph, CompositeAlarm, StateChange
 from holdfast.alarms.configuration import ConfigurationChange, ConfigurationVerb, SavedDefinition
 from holdfast.alarms.declaration import AlarmDeclaration, MeasuredOperation
-from holdfast.alarms.engine import AlarmEngine, Evaluation, Explanation, SavedAlarms, explain_alarm
+from holdfast.alarms.engine import AlarmEngine, Evaluation, SavedAlarms
+from holdfast.alarms.explanation import Explanation, explain_alarm
 from holdfast.alarms.history import HistoryItem, HistoryItemType
 from holdfast.alarms.metric_alarm import ComparisonOperator, LowSampleCount, MetricAlarm, TreatMissingData
 from holdfast.alarms.metric_evaluation import Datapoint, Decision, EvaluationRule, decide_state, evaluate_alarm
 from holdfast.alarms.metric_queries import MetricDataQuery, MetricStat
 from holdfast.alarms.recent_metrics import RecentMetrics
+from holdfast.alarms.step_notes import StepNote
 from holdfast.alarms.suppression import SuppressedBy, Suppression
 from holdfast.alarms.tree import AlarmTree, TreeBuilder
 
@@ -53,6 +55,7 @@ __all__ = [
     "SavedDefinition",
     "StateChange",
     "StateValue",
+    "StepNote",
     "SuppressedActions",
     "SuppressedBy",
     "Suppression",

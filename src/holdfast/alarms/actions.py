@@ -36,8 +36,9 @@ class AlarmChange(NamedTuple):
 
     @property
     def is_news(self) -> bool:
-        """Whether actions follow. They do not follow the first state of a healthy alarm."""
-        return self.old.state_value is not StateValue.INSUFFICIENT_DATA or self.new.state_value is not StateValue.OK
+        """Whether people should know. A first state of OK is what they expect."""
+        is_first = self.old.state_value is StateValue.INSUFFICIENT_DATA and not self.old.state_updated_timestamp
+        return not is_first or self.new.state_value is not StateValue.OK
 
 
 class AlarmAction(NamedTuple):

@@ -38,15 +38,20 @@ class ConfigurationChange(NamedTuple):
     at: float
     configuration: Mapping[str, Any]
     """The new definition. A deleted alarm has only its name."""
+    is_first: bool = False
+    """Whether no definition was saved before: Holdfast watches the workload for the first time."""
+    is_by_traffic: bool = False
+    """Whether an operation that is new, or is no longer measured, caused it. Otherwise the settings did."""
 
     @property
     def is_recorded(self) -> bool:
         """Whether the history has an item about it.
 
-        Traffic creates and deletes alarms about single operations, by the thousand. Their history would tell nothing
-        about the settings, so it has only changes of their definition.
+        Each new operation creates alarms, and changes the rules of others. The history has only changes by the
+        settings, and no creation or deletion of alarms about single operations, of which there may be thousands.
         """
-        return self.verb is ConfigurationVerb.UPDATED or not self.definition.is_about_operation
+        is_about_settings = self.verb is ConfigurationVerb.UPDATED or not self.definition.is_about_operation
+        return is_about_settings and not self.is_by_traffic
 
 
 class DefinitionLog:
@@ -61,8 +66,9 @@ class DefinitionLog:
         """The definitions of all alarms, by name."""
         return self._known
 
-    def update(self, tree: AlarmTree, at: float) -> list[ConfigurationChange]:
+    def update(self, tree: AlarmTree, at: float, *, is_by_traffic: bool = False) -> list[ConfigurationChange]:
         """Return the changes that lead to a tree."""
+        is_first = not self._known
         alarms: dict[str, Alarm] = {name: watched.alarm for name, watched in tree.metrics.items()}
         alarms.update(tree.composites)
         changes = []
@@ -75,11 +81,12 @@ class DefinitionLog:
             before = self._known.get(name)
             if before != definition:
                 verb = ConfigurationVerb.CREATED if before is None else ConfigurationVerb.UPDATED
-                changes.append(ConfigurationChange(name, verb, definition, at, described))
+                changes.append(ConfigurationChange(name, verb, definition, at, described, is_first, is_by_traffic))
                 self._known[name] = definition
         for name in [name for name in self._known if name not in alarms]:
             deleted = self._known.pop(name)
-            changes.append(ConfigurationChange(name, ConfigurationVerb.DELETED, deleted, at, {"alarmName": name}))
+            verb, described = ConfigurationVerb.DELETED, {"alarmName": name}
+            changes.append(ConfigurationChange(name, verb, deleted, at, described, is_by_traffic=is_by_traffic))
         self._alarms = alarms
         return changes
 

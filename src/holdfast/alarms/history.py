@@ -1,13 +1,14 @@
 """The history of alarms, in the shape of CloudWatch: changes of state, of configuration, and actions. Pure."""
 
+from collections.abc import Mapping
 from enum import StrEnum
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec import Struct, json
 
 from holdfast.alarms.actions import AlarmAction, AlarmChange
 from holdfast.alarms.alarm import AlarmState, encode_json
-from holdfast.alarms.configuration import ConfigurationChange
+from holdfast.alarms.configuration import ConfigurationChange, SavedDefinition
 from holdfast.alarms.engine import Evaluation
 
 
@@ -31,12 +32,28 @@ class HistoryItem(Struct, frozen=True, rename="pascal"):
     """JSON."""
 
 
-def build_history(evaluation: Evaluation) -> list[HistoryItem]:
-    """Return the history items of an evaluation. Those of one alarm are in the order in which they happened."""
+class HistoryEntry(NamedTuple):
+    """A history item, and whether a list of news about a workload leaves it out."""
+
+    item: HistoryItem
+    is_detail: bool
+    """Whether it is about a single operation, is a first state of OK, or was there from the first start."""
+
+
+def build_history(evaluation: Evaluation, definitions: Mapping[str, SavedDefinition]) -> list[HistoryEntry]:
+    """Return the history of an evaluation. Items of one alarm are in the order in which they happened."""
+    about_operations = {name for name, each in definitions.items() if each.is_about_operation}
     return [
-        *(build_configuration_update(each) for each in evaluation.configuration if each.is_recorded),
-        *map(build_state_update, evaluation.changes),
-        *map(build_action, evaluation.actions),
+        *(
+            HistoryEntry(build_configuration_update(each), each.is_first or each.definition.is_about_operation)
+            for each in evaluation.configuration
+            if each.is_recorded
+        ),
+        *(
+            HistoryEntry(build_state_update(each), not each.is_news or each.alarm.alarm_name in about_operations)
+            for each in evaluation.changes
+        ),
+        *(HistoryEntry(build_action(each), is_detail=False) for each in evaluation.actions),
     ]
 
 
@@ -59,7 +76,7 @@ def build_state_update(change: AlarmChange) -> HistoryItem:
 
 def build_configuration_update(change: ConfigurationChange) -> HistoryItem:
     """Return the history item of an alarm that was created, changed or deleted."""
-    name, verb, definition, at, configuration = change
+    name, verb, definition, at, configuration, *_ = change
     data = {"version": "1.0", "type": verb.removesuffix("d").capitalize(), f"{verb}Alarm": configuration}
     kind = HistoryItemType.CONFIGURATION_UPDATE
     return HistoryItem(name, definition.alarm_type, at, kind, f'Alarm "{name}" {verb}', encode_json(data))

@@ -44,7 +44,11 @@ class EvaluationRule(Enum):
     OLD_BREACH = "few datapoints, all breaching, the oldest long ago"
     FEW_BREACHES = "few datapoints, all breaching"
     LOW_SAMPLES = "too few samples for the percentile"
-    NOT_WATCHED = "the data of some periods is not known, because Holdfast was not running: the state is kept"
+    NOT_RUNNING = "Holdfast did not run in some periods, and could receive no data: the state is kept"
+    ZONE_WITHOUT_DATA = "the zone was out in some periods, or reported nothing at all: the state is kept"
+    INSTANCES_UNKNOWN = (
+        "some periods are older than 15 minutes, for which measurements by instance are kept: the state is kept"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from holdfast._alarm_options import USUAL_SECONDS, AlarmOptions
+from holdfast._alarm_options import AlarmOptions
 from holdfast._errors import InvalidValue
 from holdfast._types import Operation, Side, Zone
 from holdfast.alarms.chi_squared import SIGNIFICANCE, get_tail_probability
@@ -40,19 +40,13 @@ from holdfast.alarms.declaration import (
 )
 from holdfast.alarms.histogram_statistics import compute_statistics
 from holdfast.alarms.statistics import Interpolation, parse_statistic
-from holdfast.telemetry.bins import MINUTE, BinKey
+from holdfast.alarms.step_notes import StepNotes
+from holdfast.alarms.throughput import ThroughputComparison
 from holdfast.telemetry.block import Block
-from holdfast.telemetry.series import ALL_INSTANCES, ALL_OPERATIONS, SeriesTable
-from holdfast.telemetry.store import SeriesStore, Tier
+from holdfast.telemetry.series import ALL_OPERATIONS, SeriesTable
+from holdfast.telemetry.store import SeriesStore
 
 Floats: TypeAlias = "NDArray[np.float64]"
-
-USUAL_MINUTES = round(USUAL_SECONDS / MINUTE)
-"""Minutes whose mean is the usual share of a zone: long enough for rare requests, short enough for a day."""
-MIN_USUAL_MINUTES = 10
-"""Minutes below which the usual share is not known."""
-MIN_EXPECTED_REQUESTS = 20
-"""Expected requests of a period below which chance alone may halve them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,13 +62,15 @@ class MetricWindow:
     measured: Mapping[MeasuredOperation, float]
     """Operations with requests, each with the end of its newest period that has some."""
     watched: tuple[bool, ...]
-    """For each period, whether all of it is stored. A time in which no process was running is not stored."""
+    """For each period, whether data could be received in all of it. While no process runs, none is received."""
     contributors_watched: tuple[bool, ...]
-    """For each period, whether all measurements by instance are known. They are stored for a shorter time."""
+    """For each period, the same about measurements by instance. They are stored for a shorter time than others."""
     is_current: bool
-    """Whether the time since the last evaluation is stored."""
+    """Whether data could be received since the last evaluation."""
     zones_out: tuple[Set[Zone], ...]
     """For each period, the zones that were out."""
+    silent_zones: tuple[Set[Zone], ...]
+    """For each period, the zones without any request, as servers, clients and canaries report them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,11 +108,11 @@ class RecentMetrics:
         self._series: dict[tuple[Operation | None, Zone, Side], int] = {}
         self._by_number: dict[int, int] = {}
         self._columns: dict[float, _Column] = {}
-        self._usual: dict[float, tuple[Block, Floats]] = {}
         self._contributors = ContributorCounts(declaration, store, table)
+        self._throughput = ThroughputComparison(declaration, store, table)
         self._rows: dict[SeriesReference, int] = {}
-        self._zones_out: dict[float, Set[Zone]] = {}
-        """The zones that were out at each evaluation, by the start of the newest step."""
+        self.notes = StepNotes(options.step, options.period)
+        """Facts about the last steps, which `read` uses."""
         self._critical_values = find_critical_values(len(self._zones))
 
     @property
@@ -138,15 +134,14 @@ class RecentMetrics:
             self._columns.clear()
             self._rows = {}
 
-    def read(self, end: float, periods: int, zones_out: Set[Zone] = frozenset()) -> MetricWindow:
-        """Return the series of the last periods before `end`, which is a multiple of the time between evaluations.
+    def read(self, end: float, periods: int) -> MetricWindow:
+        """Return the series of the last periods before `end`, which is the end of an evaluation step.
 
-        Zones in `zones_out` have no relative throughput: they get no traffic on purpose. When they are in again, they
-        still have none in the periods in which they were out.
+        A zone has no relative throughput in periods in which it was out, and none while it is out: it gets no traffic
+        on purpose. No zone has any in a period in which Holdfast was paused.
         """
         seconds, width = self._options.period, periods + self._options.chi_squared_periods - 1
         starts = [end - seconds * age for age in range(width, 0, -1)]
-        self._zones_out[end - self._options.step] = zones_out
         known = len(self._series)
         columns = [self._get_column(start) for start in starts]
         if len(self._series) != known or not self._rows:
@@ -161,23 +156,35 @@ class RecentMetrics:
         shown = starts[-periods:]
         recent = counts[:, :, -periods:].reshape(3 * size, periods)
         contributors = [self._contributors.count(start) for start in shown]
-        out = tuple(self._find_zones_out(start) for start in shown)
+        out = tuple(self.notes.find_zones_out(start) for start in shown)
+        paused = tuple(self.notes.is_paused(start) for start in shown)
+        throughput = self._compare_throughput(counts[0, :, -periods:], starts[-periods])
+        for position, zones in enumerate(out):
+            without = self._zones if paused[position] else zones | self.notes.find_zones_out_at(end)
+            throughput[[self._zone_numbers[zone] for zone in without if zone in self._zone_numbers], position] = np.nan
         parts = [
             recent,
             self._test_outliers(counts[0], counts[1], periods),
-            self._compare_throughput(counts[0, :, -periods:], starts[-periods], out, zones_out),
+            throughput,
             np.stack([counted for counted, _ in contributors], axis=-1).reshape(-1, periods),
             np.full((1, periods), np.nan),
         ]
+        is_stored = self._store.read_block(self._workload, self._tier, end - self._length) is not None
         window = MetricWindow(
-            tuple(shown),
-            np.concatenate(parts),
-            self._rows,
-            self._find_measured(counts[0, :, -periods:], end),
-            tuple(column is not None and len(column.blocks) == self._number_of_bins for column in columns[-periods:]),
-            tuple(is_whole for _, is_whole in contributors),
-            self._store.read_block(self._workload, self._tier, end - self._length) is not None,
-            out,
+            starts=tuple(shown),
+            values=np.concatenate(parts),
+            rows=self._rows,
+            measured=self._find_measured(counts[0, :, -periods:], end),
+            watched=tuple(
+                column is not None and len(column.blocks) == self._number_of_bins and not is_paused
+                for column, is_paused in zip(columns[-periods:], paused, strict=True)
+            ),
+            contributors_watched=tuple(
+                is_whole and not is_paused for (_, is_whole), is_paused in zip(contributors, paused, strict=True)
+            ),
+            is_current=is_stored and not self.notes.is_step_paused(end),
+            zones_out=out,
+            silent_zones=self._find_silent(counts[0, :, -periods:]),
         )
         self._drop_before(starts[0])
         return window
@@ -185,12 +192,6 @@ class RecentMetrics:
     @property
     def _number_of_bins(self) -> int:
         return round(self._options.period / self._length)
-
-    def _find_zones_out(self, start: float) -> Set[Zone]:
-        """Return the zones that were out at any time of the period from `start` on."""
-        step, period = self._options.step, self._options.period
-        found = (self._zones_out.get(start + step * number, frozenset()) for number in range(period // step))
-        return frozenset().union(*found)
 
     def _find_measured(self, requests: Floats, end: float) -> dict[MeasuredOperation, float]:
         """Return the operations with requests, not only in the newest period: the data of a slow source comes late."""
@@ -202,6 +203,14 @@ class RecentMetrics:
                 each, at = MeasuredOperation(operation, side), end - self._options.period * age
                 found[each] = max(at, found.get(each, at))
         return found
+
+    def _find_silent(self, requests: Floats) -> tuple[Set[Zone], ...]:
+        """Return for each period the zones without any request."""
+        reports = np.zeros((len(self._zones), requests.shape[1]), np.bool_)
+        for number, zone in enumerate(self._zones):
+            rows = [row for side in Side if (row := self._series.get((None, zone, side))) is not None]
+            reports[number] = (requests[rows] > 0).any(axis=0)
+        return tuple(frozenset(self._zones[number] for number in np.flatnonzero(~column)) for column in reports.T)
 
     def _list_tested(self) -> list[Operation]:
         """Return the operations that an outlier test looks at."""
@@ -260,55 +269,18 @@ class RecentMetrics:
         flags = find_outliers(parts[1], parts[0] > 0, self._critical_values)
         return flags.reshape(-1, periods)
 
-    def _compare_throughput(
-        self, requests: Floats, first: float, out: Sequence[Set[Zone]], zones_out: Set[Zone]
-    ) -> Floats:
+    def _compare_throughput(self, requests: Floats, first: float) -> Floats:
         """Return the relative throughput of each zone. `first` is the start of the first period."""
         rows = np.array([self._series.get((None, zone, Side.SERVER), -1) for zone in self._zones], np.int64)
-        padded = np.concatenate([np.nan_to_num(requests), np.zeros((1, len(out)))])[rows]
-        totals = padded.sum(axis=0)
-        usual = self._get_usual_share(first)
-        expected = usual[:, None] * totals
-        with np.errstate(all="ignore"):
-            relative = np.where(expected >= MIN_EXPECTED_REQUESTS, 100 * padded / expected, np.nan)
-        for position, zones in enumerate(out):
-            for zone in zones_out | zones:
-                if zone in self._zone_numbers:
-                    relative[self._zone_numbers[zone], position] = np.nan
-        return relative
-
-    def _get_usual_share(self, end: float) -> Floats:
-        """Return each zone's share of the requests in the hour before `end`; NaN if it is not known."""
-        last = end // MINUTE * MINUTE
-        minutes = [last - MINUTE * age for age in range(USUAL_MINUTES, 0, -1)]
-        found = [requests for minute in minutes if (requests := self._get_totals(minute)) is not None]
-        used = [requests for requests in found if requests.sum() > 0]
-        if len(used) < MIN_USUAL_MINUTES:
-            return np.full(len(self._zones), np.nan)
-        total = np.sum(used, axis=0)
-        return np.asarray(total / total.sum(), np.float64)
-
-    def _get_totals(self, minute: float) -> "Floats | None":
-        """Return the requests of each zone in one minute; None if the store has no bin of it."""
-        block = self._store.read_block(self._workload, Tier.MINUTES, minute)
-        if block is None:
-            return None
-        known = self._usual.get(minute)
-        if known is None or known[0] is not block:
-            keys = [BinKey(self._workload, ALL_OPERATIONS, zone, ALL_INSTANCES, Side.SERVER) for zone in self._zones]
-            numbers = [-1 if (number := self._table.find(key)) is None else number for key in keys]
-            rows = {number: row for row, number in enumerate(block.numbers.tolist())}
-            counts = [block.counts[rows[number], :4].sum() if number in rows else 0 for number in numbers]
-            known = self._usual[minute] = block, np.array(counts, np.float64)
-        return known[1]
+        padded = np.concatenate([np.nan_to_num(requests), np.zeros((1, requests.shape[1]))])[rows]
+        return self._throughput.compare(padded, first)
 
     def _drop_before(self, start: float) -> None:
         """Drop the values of bins that no later call needs."""
         self._columns = {each: column for each, column in self._columns.items() if each >= start}
         self._contributors.drop_before(start)
-        self._zones_out = {each: zones for each, zones in self._zones_out.items() if each >= start}
-        oldest = start - MINUTE * (USUAL_MINUTES + 1)
-        self._usual = {minute: kept for minute, kept in self._usual.items() if minute >= oldest}
+        self._throughput.drop_before(start)
+        self.notes.drop_before(start)
 
 
 def find_outliers(errors: Floats, takes_part: "NDArray[np.bool_]", critical_values: Floats) -> Floats:

@@ -22,7 +22,8 @@ If shared resources are declared, `<resource>-impact` or `any-shared-resource` s
 
 A metric alarm without data is in INSUFFICIENT_DATA, or in OK if that is the better guess. Rules ask only whether an
 alarm is in ALARM. So a zone without data neither hinders "no other zone is in ALARM" nor passes unnoticed, because its
-`-silent` is in ALARM. Missing data of a shared resource counts as breaching: its consumers cannot reach it.
+`-silent` is in ALARM. Missing data about a shared resource counts as breaching, because its consumers may be unable to
+reach it; but not in a zone that reports nothing at all, whose `<zone>-no-telemetry` is in ALARM.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -151,9 +152,17 @@ class TreeBuilder:
         name = name_operation(zone, operation)
         metrics: list[WatchedMetric] = []
         composites: list[CompositeAlarm] = []
-        for kind, watch in (
-            ("availability", self._metrics.watch_availability),
-            ("latency", self._metrics.watch_latency),
+        for kind, watch, text in (
+            (
+                "availability",
+                self._metrics.watch_availability,
+                f"{self._metrics.max_faults} of the requests of {operation} fail in {zone}.",
+            ),
+            (
+                "latency",
+                self._metrics.watch_latency,
+                f"Requests of {operation} are slow in {zone}: {self._metrics.slowness}.",
+            ),
         ):
             found = [
                 watch(f"{name}-{kind}-{side}", SeriesReference("", zone, operation, side), pattern)
@@ -161,7 +170,6 @@ class TreeBuilder:
                 for pattern in PATTERNS
             ]
             metrics += found
-            text = f"{kind.capitalize()} of {operation} in {zone}, as the service or a canary measures it."
             composites.append(_any_of(f"{name}-{kind}", _get_names(found), text))
         if Side.SERVER in sides:
             found = [
@@ -175,7 +183,7 @@ class TreeBuilder:
     def _watch_throughput(self, zone: Zone) -> _Part:
         name = f"{self._short[zone]}-throughput"
         found = [self._metrics.watch_throughput(name, zone, pattern) for pattern in PATTERNS]
-        return _Part(tuple(found), (_any_of(name, _get_names(found), f"{zone} gets much less traffic than usual."),))
+        return _Part(tuple(found), (_any_of(name, _get_names(found), f"{zone} gets {self._metrics.low_throughput}."),))
 
     def _watch_contributors(self, zone: Zone) -> _Part:
         name = f"not-single-instance-{zone}"
@@ -184,7 +192,7 @@ class TreeBuilder:
             self._metrics.count_contributors(f"{name}-latency", zone, SLOW, "slow requests"),
         ]
         names = (*_get_names(found), f"{self._short[zone]}-throughput")
-        text = f"More than a few instances contribute to the impact in {zone}."
+        text = f"Several instances of {zone} have faults or slow requests, or it gets much less traffic than usual."
         return _Part(tuple(found), (_any_of(name, names, text),))
 
     def _watch_resources(self, zone: Zone) -> _Part:
@@ -207,14 +215,22 @@ class TreeBuilder:
                 for pattern in PATTERNS
             ]
             metrics += found
-            composites.append(_any_of(name, _get_names(found), f"{resource}, as its consumers in {zone} measure it."))
+            rule = And((_find_any(_get_names(found)), Not(_in_alarm(f"{zone}-no-telemetry"))))
+            composites.append(
+                _compose(name, rule, f"Consumers of {resource} in {zone} get faults, slow answers or none.")
+            )
+        if metrics:
+            metrics.append(self._metrics.watch_telemetry(zone))
         return _Part(tuple(metrics), tuple(composites))
 
     def _roll_up(self, zone: Zone, sides: Mapping[Operation, set[Side]]) -> Iterator[CompositeAlarm]:
         """Yield the alarms over all operations of a zone."""
-        for kind in ("availability", "latency"):
+        texts = {
+            "availability": f"{self._metrics.max_faults} of the requests of an operation fail in {zone}.",
+            "latency": f"Requests of an operation are slow in {zone}: {self._metrics.slowness}.",
+        }
+        for kind, text in texts.items():
             rules: list[Rule] = [_in_alarm(f"{name_operation(zone, each)}-{kind}") for each in sides]
-            text = f"{kind.capitalize()} of any operation in {zone}."
             yield from _chain(f"{self._short[zone]}-{kind}", rules, text)
         # The test also finds the zone with far fewer faults than the others: so its availability must be bad, too.
         outliers: list[Rule] = [
@@ -223,18 +239,21 @@ class TreeBuilder:
             if Side.SERVER in found or not found
             for name in (name_operation(zone, each),)
         ]
-        yield from _chain(f"{zone}-chi-squared", outliers, f"{zone} is the outlier among all zones, for any operation.")
+        text = (
+            f"The faults of an operation in {zone} differ from those in other zones, and too many of its requests fail."
+        )
+        yield from _chain(f"{zone}-chi-squared", outliers, text)
 
     def _isolate(self, zone: Zone) -> CompositeAlarm:
         own = _find_any(self._list_impacts(zone))
         others = [name for each in self._declaration.zones if each != zone for name in self._list_impacts(each)]
         is_isolated = Or((Not(_find_any(others)), _in_alarm(f"{zone}-chi-squared")))
-        text = f"{zone} is affected, and no other zone is, or {zone} is the outlier."
+        text = f"{zone} is affected: no other zone is, or its faults differ from those in other zones."
         return _compose(f"{zone}-aggregate-alarm", And((own, is_isolated)), text)
 
     def _conclude(self, zone: Zone) -> CompositeAlarm:
         rule = And((_in_alarm(f"{zone}-aggregate-alarm"), _in_alarm(f"not-single-instance-{zone}")))
-        text = f"Only {zone} is affected, and not by single instances: consider to leave it."
+        text = f"Only {zone} is affected, and not by single instances: consider taking it out."
         alarm = _with_actions(_compose(f"{zone}-isolated-impact", rule, text))
         if self._suppressor is None:
             return alarm
@@ -257,7 +276,9 @@ class TreeBuilder:
             yield _with_actions(_compose(f"{resource}-impact", rule, text))
         if self._suppressor == ANY_RESOURCE:
             impacts: list[Rule] = [_in_alarm(f"{resource}-impact") for resource, _ in self._declaration.resources]
-            yield from _chain(ANY_RESOURCE, impacts, "Any shared resource is affected: consider a failover first.")
+            yield from _chain(
+                ANY_RESOURCE, impacts, "A shared resource is affected: consider a failover before you take a zone out."
+            )
 
 
 def name_operation(prefix: str, operation: Operation) -> str:

@@ -73,18 +73,17 @@ def state(
     options: ZoneOptions = ZONES,
     json: Json = False,
 ) -> None:
-    """List the alarms with their states: first those in ALARM.
+    """List the alarms with their states: first those in ALARM, and of these the conclusions about zones.
 
     Example: holdfast alarms state --all
     """
     found = _list_alarms(workload, options, include_all=include_all)
-    order = list(reversed(_WORDS))
     rows = [
-        (each.workload, alarm.name, _WORDS[alarm.state], format_time(alarm.since), alarm.reason)
+        (each.workload, alarm.name, _WORDS[alarm.state], format_time(alarm.since), alarm.description)
         for each in found
-        for alarm in sorted(each.alarms, key=lambda alarm: (alarm.state != "ALARM", order.index(alarm.state)))
+        for alarm in sorted(each.alarms, key=_rank)
     ]
-    print_rows(found, ("workload", "alarm", "state", "since", "reason"), rows, as_json=json)
+    print_rows(found, ("workload", "alarm", "state", "since", "meaning of ALARM"), rows, as_json=json)
 
 
 @app.command(help_epilogue=EXIT_CODES_HELP)
@@ -94,6 +93,9 @@ def history(
     *,
     workload: Workload = None,
     limit: Annotated[int, Parameter(help="Maximum number of changes.", validator=Number(gte=1, lte=1000))] = 20,
+    include_all: Annotated[
+        bool, Parameter(name="--all", help="Also single operations, first states of OK, and the first start.")
+    ] = False,
     options: ZoneOptions = ZONES,
     json: Json = False,
 ) -> None:
@@ -103,15 +105,17 @@ def history(
     """
     from holdfast.alarms import HistoryItem  # imports NumPy
 
-    given = {"workload": workload, "name": name, "limit": limit}
+    given = {"workload": workload, "name": name, "limit": limit, "all": "true" if include_all else None}
     found = _ask(
         options,
         f"/v1/alarms/history?{_encode(given)}",
         list[HistoryItem],
-        lambda reports: list(reports.list_history(workload, name, limit)),
+        lambda reports: list(reports.list_history(workload, name, limit, include_all=include_all)),
     )
     if not found and not json:
-        print("no alarm has changed its state yet")
+        is_filtered = not include_all and name is None
+        hint = "there is no news about alarms yet; --all also shows single operations and first states"
+        print(hint if is_filtered else "no alarm has changed yet")
         return
     rows = [(format_time(item.timestamp), item.alarm_name, item.history_summary) for item in found]
     print_rows(found, ("at", "alarm", "change"), rows, as_json=json)
@@ -153,6 +157,12 @@ def _list_alarms(workload: str | None, options: ZoneOptions, *, include_all: boo
     )
 
 
+def _rank(alarm: ShownAlarm) -> tuple[int, bool, bool]:
+    """Return the order in which an operator wants to see alarms."""
+    order = ("ALARM", "INSUFFICIENT_DATA", "OK")
+    return order.index(alarm.state), not alarm.has_actions, alarm.is_about_operation
+
+
 def _encode(given: Mapping[str, str | int | None]) -> str:
     return urlencode({name: value for name, value in given.items() if value is not None})
 
@@ -167,7 +177,7 @@ def _ask(options: ZoneOptions, path: str, kind: type[Found], read: "Callable[[Al
     if not values.workload:
         raise NotFound("there are no alarms: no workload is configured; add a [[workload]] to the settings")
     for subsystem in ("watch", "telemetry"):
-        require_store(values, subsystem, hint=", or name a running server with --server")
+        require_store(values, subsystem, hint=", start the server with `holdfast up`, or name one with --server")
     with Databases(values) as databases:
         return read(AlarmReports(values, databases.database))
 

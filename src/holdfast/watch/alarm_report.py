@@ -12,10 +12,12 @@ from holdfast.alarms.alarm import AlarmState, StateValue
 from holdfast.alarms.alarm_rule import RuleResult, format_alarm_rule
 from holdfast.alarms.composite import CompositeAlarm
 from holdfast.alarms.declaration import THROUGHPUT, AlarmDeclaration, MeasuredOperation
-from holdfast.alarms.engine import Explanation, SavedAlarms, explain_alarm
+from holdfast.alarms.engine import SavedAlarms
+from holdfast.alarms.explanation import Explanation, explain_alarm
 from holdfast.alarms.history import HistoryItem
 from holdfast.alarms.metric_alarm import MetricAlarm
-from holdfast.alarms.recent_metrics import USUAL_MINUTES, RecentMetrics
+from holdfast.alarms.recent_metrics import RecentMetrics
+from holdfast.alarms.throughput import USUAL_MINUTES
 from holdfast.alarms.tree import AlarmTree, TreeBuilder
 from holdfast.engines import Database
 from holdfast.telemetry.bins import MINUTE
@@ -53,11 +55,18 @@ class AlarmReader:
         counts: dict[AlarmStateName, int] = {value.value: values.count(value.value) for value in StateValue}
         return WorkloadAlarms(self._declaration.workload, saved.evaluated_at, counts, tree.roots, shown)
 
-    def list_history(self, name: str | None = None, limit: int = 100) -> Sequence[HistoryItem]:
-        """Return the latest changes of all alarms, or of one, newest first. Raise NotFound for an unknown alarm."""
-        found = self._store.list_history(self._declaration.workload, name, limit)
+    def list_history(
+        self, name: str | None = None, limit: int = 100, *, include_all: bool = False
+    ) -> Sequence[HistoryItem]:
+        """Return the latest history items of alarms, newest first. Raise NotFound for an unknown alarm.
+
+        Without `name` and without `include_all`, leave out items about single operations, first states of OK, and the
+        creation of alarms at the first start.
+        """
+        workload = self._declaration.workload
+        found = self._store.list_history(workload, name, limit, include_details=include_all or name is not None)
         if name is not None and not found:
-            tree = self._get_tree(self._store.load(self._declaration.workload))
+            tree = self._get_tree(self._store.load(workload))
             if name not in tree.metrics and name not in tree.composites:
                 raise NotFound(f"there is no alarm {name}: see `holdfast alarms state --all`")
         return found
@@ -72,7 +81,7 @@ class AlarmReader:
             series = tree.metrics[name].inputs.values()
             if any(each.metric == THROUGHPUT for each in series):
                 before += (USUAL_MINUTES + 1) * MINUTE
-            if name.startswith("not-single-instance-"):
+            if tree.metrics[name].counts_contributors:
                 tiers += [Tier.INSTANCES, Tier.LONG_INSTANCES]
         end = saved.evaluated_at or 0.0
         store, table = load_store(telemetry, declaration.workload, bin_seconds, tiers, (end - before, end))

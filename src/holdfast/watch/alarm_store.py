@@ -1,7 +1,7 @@
 """Store the states of alarms, their history, and the operations that have alarms."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Sequence
 
 import msgspec
 
@@ -10,7 +10,8 @@ from holdfast.alarms.actions import SuppressedActions
 from holdfast.alarms.alarm import AlarmState, StateValue
 from holdfast.alarms.configuration import ConfigurationChange, ConfigurationVerb, SavedDefinition
 from holdfast.alarms.engine import Evaluation, SavedAlarms, SeenOperation
-from holdfast.alarms.history import HistoryItem, HistoryItemType, build_history
+from holdfast.alarms.history import HistoryEntry, HistoryItem, HistoryItemType, build_history
+from holdfast.alarms.step_notes import StepNote
 from holdfast.engines import Database, Row, Transaction
 from holdfast.watch.store import MIGRATIONS, SUBSYSTEM
 
@@ -23,8 +24,9 @@ _SAVE_STATE = (
     "reason = excluded.reason, reason_data = excluded.reason_data, updated_at = excluded.updated_at"
 )
 _SAVE_HISTORY = (
-    "insert into holdfast_alarm_history (workload, name, at, position, alarm_type, item_type, summary, content) "
-    "values ($1, $2, $3, $4, $5, $6, $7, $8) on conflict (workload, name, at, position) do nothing"
+    "insert into holdfast_alarm_history "
+    "(workload, name, at, position, alarm_type, item_type, summary, content, is_detail) "
+    "values ($1, $2, $3, $4, $5, $6, $7, $8, $9) on conflict (workload, name, at, position) do nothing"
 )
 _LIMIT_HISTORY = (
     "delete from holdfast_alarm_history where workload = $1 and name = $2 and at < "
@@ -40,25 +42,30 @@ _DELETE_DEFINITION = "delete from holdfast_alarm_definition where workload = $1 
 _DELETE_STATE = "delete from holdfast_alarm_state where workload = $1 and name = $2"
 _DELETE_HISTORY = "delete from holdfast_alarm_history where workload = $1 and name = $2"
 _SAVE_EVALUATION = (
-    "insert into holdfast_alarm_evaluation (workload, evaluated_at, operations, suppressed) values ($1, $2, $3, $4) "
-    "on conflict (workload) do update set evaluated_at = excluded.evaluated_at, operations = excluded.operations, "
-    "suppressed = excluded.suppressed"
+    "insert into holdfast_alarm_evaluation (workload, evaluated_at, operations, suppressed, notes) "
+    "values ($1, $2, $3, $4, $5) on conflict (workload) do update set evaluated_at = excluded.evaluated_at, "
+    "operations = excluded.operations, suppressed = excluded.suppressed, notes = excluded.notes"
+)
+_FIND_ABANDONED = "select workload from holdfast_alarm_evaluation where evaluated_at < $1"
+_DELETE_WORKLOAD = tuple(
+    f"delete from holdfast_alarm_{table} where workload = $1"  # noqa: S608 - our own names
+    for table in ("state", "definition", "history", "evaluation")
 )
 _LOAD_STATES = "select name, value, reason, reason_data, updated_at from holdfast_alarm_state where workload = $1"
-_LOAD_EVALUATION = "select evaluated_at, operations, suppressed from holdfast_alarm_evaluation where workload = $1"
+_LOAD_EVALUATION = (
+    "select evaluated_at, operations, suppressed, notes from holdfast_alarm_evaluation where workload = $1"
+)
 _LOAD_DEFINITIONS = (
     "select name, alarm_type, digest, about_operation from holdfast_alarm_definition where workload = $1"
 )
 _HISTORY_COLUMNS = "name, alarm_type, at, item_type, summary, content"
 _LIST_HISTORY = (
-    # Alarms about operations have a slash in their names. A new threshold changes thousands of them.
     f"select {_HISTORY_COLUMNS} from holdfast_alarm_history where workload = $1 "  # noqa: S608 - our own names
-    "and (item_type <> 'ConfigurationUpdate' or replace(name, '/', '') = name) "
-    "order by at desc, name, position desc limit $2"
+    "and is_detail <= $2 order by at desc, name, position desc limit $3"
 )
 _LIST_HISTORY_OF = (
     f"select {_HISTORY_COLUMNS} from holdfast_alarm_history where workload = $1 and name = $2 "  # noqa: S608
-    "order by at desc, position desc limit $3"
+    "and is_detail <= $3 order by at desc, position desc limit $4"
 )
 
 
@@ -86,27 +93,25 @@ class AlarmStore:
                 "holdfast_alarm_state, holdfast_alarm_definition and holdfast_alarm_evaluation"
             ) from error
 
-    def save(
-        self,
-        workload: str,
-        evaluation: Evaluation,
-        operations: Sequence[SeenOperation],
-        suppressed: Mapping[str, SuppressedActions] | None = None,
-    ) -> None:
-        """Save the outcome of evaluations in one transaction.
+    def save(self, workload: str, evaluation: Evaluation, saved: SavedAlarms) -> None:
+        """Save the outcome of evaluations, and the state of the engine after them, in one transaction.
 
-        An alarm about a single operation that was deleted loses its history. The other deleted alarms keep it.
+        Only states and definitions that changed are written. An alarm loses its history if it is deleted because an
+        operation is no longer measured. Other deleted alarms keep their history.
         """
         newest = {each.alarm_name: each for each in evaluation.configuration}
         deleted = {name for name, each in newest.items() if each.verb is ConfigurationVerb.DELETED}
-        forgotten = {name for name in deleted if newest[name].definition.is_about_operation}
+        forgotten = {
+            name for name in deleted if newest[name].definition.is_about_operation or newest[name].is_by_traffic
+        }
         states = {each.alarm.alarm_name: each.new for each in evaluation.changes}
-        items = [item for item in build_history(evaluation) if item.alarm_name not in forgotten]
+        entries = build_history(evaluation, saved.definitions)
+        kept = [entry for entry in entries if entry.item.alarm_name not in forgotten]
         # The first items need no room: most alarms never have others.
         limited = {each.alarm.alarm_name for each in evaluation.changes if each.old.state_updated_timestamp}
         limited |= {each.alarm.alarm_name for each in evaluation.actions}
         limited |= {name for name, each in newest.items() if each.verb is not ConfigurationVerb.CREATED}
-        encoded = msgspec.json.encode(operations).decode(), msgspec.json.encode(suppressed or {}).decode()
+        engine = [msgspec.json.encode(each).decode() for each in (saved.operations, saved.suppressed, saved.notes)]
 
         def write(transaction: Transaction) -> None:
             transaction.execute_many(_DELETE_STATE, [(workload, name) for name in sorted(deleted)])
@@ -119,16 +124,39 @@ class AlarmStore:
                 _SAVE_DEFINITION,
                 [_encode_definition(workload, *each) for each in newest.items() if each[0] not in deleted],
             )
-            transaction.execute_many(_SAVE_HISTORY, _encode_items(workload, items))
+            transaction.execute_many(_SAVE_HISTORY, _encode_entries(workload, kept))
             transaction.execute_many(_LIMIT_HISTORY, [(workload, name, MAX_HISTORY - 1) for name in sorted(limited)])
-            transaction.execute(_SAVE_EVALUATION, (workload, evaluation.at, *encoded))
+            transaction.execute(_SAVE_EVALUATION, (workload, evaluation.at, *engine))
 
         self._database.write(write)
 
-    def list_history(self, workload: str, name: str | None = None, limit: int = 100) -> Sequence[HistoryItem]:
-        """Return the latest history items of a workload's alarms, or of one of them, newest first."""
+    def remove_abandoned(self, kept: Collection[str], before: float) -> list[str]:
+        """Remove the workloads whose last evaluation was before a time, apart from those in `kept`. Return their names.
+
+        Another server with the same database may watch other workloads: their last evaluation is recent.
+        """
+
+        def write(transaction: Transaction) -> list[str]:
+            found = sorted({name for (name,) in transaction.execute(_FIND_ABANDONED, (before,))} - set(kept))
+            for sql in _DELETE_WORKLOAD:
+                transaction.execute_many(sql, [(name,) for name in found])
+            return found
+
+        return self._database.write(write)
+
+    def list_history(
+        self, workload: str, name: str | None = None, limit: int = 100, *, include_details: bool = True
+    ) -> Sequence[HistoryItem]:
+        """Return the latest history items of a workload's alarms, or of one of them, newest first.
+
+        Without `include_details`, leave out items about single operations, first states of OK, and the creation of
+        alarms at the first start.
+        """
+        highest = int(include_details)
         sql, values = (
-            (_LIST_HISTORY, (workload, limit)) if name is None else (_LIST_HISTORY_OF, (workload, name, limit))
+            (_LIST_HISTORY, (workload, highest, limit))
+            if name is None
+            else (_LIST_HISTORY_OF, (workload, name, highest, limit))
         )
         rows = self._database.read(lambda transaction: transaction.execute(sql, values))
         return [
@@ -147,14 +175,15 @@ def _encode_definition(workload: str, name: str, change: ConfigurationChange) ->
     return workload, name, definition.alarm_type, definition.digest, int(definition.is_about_operation)
 
 
-def _encode_items(workload: str, items: Sequence[HistoryItem]) -> list[tuple[str | float, ...]]:
+def _encode_entries(workload: str, entries: Sequence[HistoryEntry]) -> list[tuple[str | float, ...]]:
     """Return rows. Items of one alarm at the same time are numbered, in their order."""
     positions: Counter[tuple[str, float]] = Counter()
     rows: list[tuple[str | float, ...]] = []
-    for item in items:
+    for item, is_detail in entries:
         key = item.alarm_name, item.timestamp
         kinds = item.alarm_type, str(item.history_item_type)
-        rows.append((workload, *key, positions[key], *kinds, item.history_summary, item.history_data))
+        content = item.history_summary, item.history_data, int(is_detail)
+        rows.append((workload, *key, positions[key], *kinds, *content))
         positions[key] += 1
     return rows
 
@@ -167,11 +196,12 @@ def _decode(rows: list[Row], evaluations: list[Row], definitions: list[Row]) -> 
     }
     if not evaluations:
         return SavedAlarms(states, definitions=defined)
-    evaluated_at, operations, suppressed = evaluations[0]
+    evaluated_at, operations, suppressed, notes = evaluations[0]
     return SavedAlarms(
         states,
         msgspec.json.decode(operations, type=list[SeenOperation]),
         evaluated_at,
         msgspec.json.decode(suppressed, type=dict[str, SuppressedActions]),
         defined,
+        msgspec.json.decode(notes, type=list[StepNote]),
     )

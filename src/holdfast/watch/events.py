@@ -31,11 +31,17 @@ class ChangedAlarm(msgspec.Struct, frozen=True):
     new: str
     reason: str
     has_actions: bool
-    """Whether actions run now, so that people should know."""
+    """Whether it is a conclusion about a zone or a resource, so that people should know."""
+    description: str
+    """The meaning of ALARM."""
+    since: float
+    """Time of the last change of the state, in seconds since the epoch. It is long ago if `was_suppressed`."""
+    actions_run: bool = False
+    """Whether actions run now."""
     suppressed_by: str | None = None
     """The reason if actions are withheld: WaitPeriod, Alarm or ExtensionPeriod."""
     was_suppressed: bool = False
-    """Whether actions were withheld before, and run now. The state may have changed some time ago."""
+    """Whether actions were withheld before, and run now."""
 
 
 class AlarmChanges(msgspec.Struct, frozen=True):

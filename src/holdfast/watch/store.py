@@ -105,6 +105,17 @@ MIGRATIONS = (
             "create index holdfast_alarm_history_at on holdfast_alarm_history (workload, at)",
         ),
     ),
+    Migration(
+        5,
+        "notes about the last evaluation steps of alarms, and details in their history",
+        (
+            "alter table holdfast_alarm_evaluation add column notes text not null default '[]'",
+            "alter table holdfast_alarm_history add column is_detail integer not null default 0",
+            # Alarms about operations have a slash in their names.
+            """update holdfast_alarm_history set is_detail = 1
+                where replace(name, '/', '') <> name or summary = 'Alarm updated from INSUFFICIENT_DATA to OK'""",
+        ),
+    ),
 )
 
 _COLUMNS = "id, workload, kind, zone, resource, since, summary, evidence, opened_at, closed_at"

@@ -29,12 +29,25 @@ def test_a_new_threshold_updates_the_alarms_that_have_it() -> None:
     log.update(TreeBuilder(SHOP).build([HOME]), 60.0)
     changed = replace(SHOP, options=AlarmOptions(min_availability=99.9))
     changes = DefinitionLog(log.known).update(TreeBuilder(changed).build([HOME]), 120.0)
-    assert sorted(each.alarm_name for each in changes) == [
+    metrics = {
         f"{zone}/Home/Index-availability-server-3-{pattern}" for zone in SHOP.zones for pattern in ("in-a-row", "of-5")
-    ]
-    assert {(each.verb, each.is_recorded, each.configuration["threshold"]) for each in changes} == {
-        (UPDATED, True, 99.9)
     }
+    # Their descriptions have it, too.
+    composites = {
+        name for zone in SHOP.zones for name in (f"{zone}/Home/Index-availability", f"{zone[-3:]}-availability")
+    }
+    assert {each.alarm_name for each in changes} == metrics | composites
+    assert {(each.verb, each.is_recorded) for each in changes} == {(UPDATED, True)}
+    assert {each.configuration["threshold"] for each in changes if each.alarm_name in metrics} == {99.9}
+
+
+def test_changes_by_traffic_are_not_recorded() -> None:
+    builder, log = TreeBuilder(SHOP), DefinitionLog({})
+    assert all(each.is_first for each in log.update(builder.build([]), 60.0))
+    changes = log.update(builder.build([HOME]), 120.0, is_by_traffic=True)
+    assert {"az1-availability", "use1-az1/Home/Index-availability"} <= {each.alarm_name for each in changes}
+    assert not [each for each in changes if each.is_recorded or each.is_first]
+    assert DELETED in {each.verb for each in log.update(builder.build([]), 180.0, is_by_traffic=True)}
 
 
 def test_alarms_that_are_gone_are_deleted_and_only_those_of_operations_without_an_item() -> None:
@@ -57,7 +70,7 @@ def test_a_description_has_the_fields_that_are_set_with_the_names_of_cloudwatch(
     tree = TreeBuilder(SHOP).build([])
     assert describe_alarm(tree.composites["use1-az1-isolated-impact"]) == {
         "alarmName": "use1-az1-isolated-impact",
-        "alarmDescription": "Only use1-az1 is affected, and not by single instances: consider to leave it.",
+        "alarmDescription": "Only use1-az1 is affected, and not by single instances: consider taking it out.",
         "actionsEnabled": True,
         "okActions": ("holdfast:event",),
         "alarmActions": ("holdfast:event",),

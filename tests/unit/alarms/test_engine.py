@@ -1,5 +1,7 @@
 """All alarms of a workload, evaluated with its measurements minute by minute."""
 
+import json
+
 import pytest
 
 from holdfast import NotFound, Operation, Side, Zone
@@ -102,6 +104,19 @@ def test_a_zone_that_is_brought_in_again_is_not_blamed_for_the_time_without_traf
     for _ in range(3):
         world.minute(bins(OTHERS))
     assert "use1-az1-isolated-impact" in world.find()
+
+
+def test_a_restart_soon_after_a_zone_was_brought_in_again_does_not_blame_it_either() -> None:
+    world = World()
+    for _ in range(20):
+        world.minute(bins())
+    for _ in range(10):
+        world.minute(bins(OTHERS), zones_out=frozenset({AZ1}))
+    for _ in range(10):
+        world.engine = world.start(world.save())
+        world.minute(bins())
+        assert not world.find()
+    assert world.save().notes == []
 
 
 def test_a_silent_zone_blocks_the_isolation_of_another_for_an_hour_at_most() -> None:
@@ -214,6 +229,53 @@ def test_a_restart_with_the_same_settings_changes_no_configuration() -> None:
     assert verb is ConfigurationVerb.CREATED
 
 
+def test_a_zone_that_reports_nothing_does_not_blame_a_shared_resource() -> None:
+    world = World(resources=(("primary-database", (QUERY,)),))
+    for _ in range(5):
+        world.minute(bins(), bins(operation=QUERY, side=Side.CLIENT))
+    for _ in range(12):
+        calls = bins([AZ2], QUERY, side=Side.CLIENT), bins([AZ3], QUERY, faults=50, side=Side.CLIENT)
+        world.minute(bins(OTHERS), *calls)
+        assert not {"primary-database-use1-az1", "primary-database-impact"} & world.find()
+    assert {"primary-database-use1-az3", "use1-az1-no-telemetry"} <= world.find()
+    for _ in range(6):  # its servers report again, but its consumers still make no call
+        world.minute(bins(), bins([AZ2], QUERY, side=Side.CLIENT), bins([AZ3], QUERY, faults=50, side=Side.CLIENT))
+    assert {"primary-database-use1-az1", "primary-database-impact"} <= world.find()
+
+
+def test_a_zone_that_could_not_use_a_shared_resource_before_its_silence_does_not_blame_it_any_more() -> None:
+    world = World(resources=(("primary-database", (QUERY,)),))
+    healthy, failing = bins([AZ2], QUERY, side=Side.CLIENT), bins([AZ1], QUERY, faults=50, side=Side.CLIENT)
+    for _ in range(5):
+        world.minute(bins(), healthy, failing, bins([AZ3], QUERY, side=Side.CLIENT))
+    assert "primary-database-use1-az1" in world.find()
+    for _ in range(8):
+        world.minute(bins(OTHERS), healthy, bins([AZ3], QUERY, faults=50, side=Side.CLIENT))
+    assert "primary-database-use1-az3" in world.find()
+    assert not {"primary-database-use1-az1", "primary-database-impact"} & world.find()
+
+
+@pytest.mark.parametrize("minutes", [3, 5, 20])
+def test_a_gap_in_all_telemetry_does_not_blame_a_shared_resource(minutes: int) -> None:
+    world = World(resources=(("primary-database", (QUERY,)),))
+    healthy = bins(), bins(operation=QUERY, side=Side.CLIENT)
+    for _ in range(8):
+        world.minute(*healthy)
+    for _ in range(minutes):
+        world.minute({})
+        assert "primary-database-impact" not in world.find()
+    for _ in range(8):
+        world.minute(*healthy)
+        assert not {name for name in world.find() if name.startswith("primary-database")}
+
+
+def test_consumers_without_servers_blame_a_shared_resource() -> None:
+    world = World(resources=(("primary-database", (QUERY,)),))
+    for _ in range(3):
+        world.minute(bins(operation=QUERY, faults=50, side=Side.CLIENT))
+    assert "primary-database-impact" in world.find()
+
+
 def test_an_operation_has_alarms_from_its_first_minute_until_a_day_after_its_last() -> None:
     world = World()
     world.minute(bins())
@@ -288,6 +350,45 @@ def test_an_alarm_lasts_while_holdfast_does_not_run_and_ends_with_the_trouble() 
     assert not world.find()
     [reason] = [new.state_reason for alarm, _, new, _ in changes if alarm.alarm_name == "use1-az1-isolated-impact"]
     assert "transitioned to OK" in reason
+
+
+@pytest.mark.parametrize("minutes", [1, 5, 20])
+def test_a_pause_of_holdfast_changes_no_state_although_empty_bins_are_stored(minutes: int) -> None:
+    world = World(resources=(("primary-database", (QUERY,)),))
+    calls = bins(operation=QUERY, side=Side.CLIENT)
+    for _ in range(20):
+        world.minute(bins(OTHERS), bins([AZ1], faults=30), calls)
+    before = world.find()
+    assert "use1-az1-isolated-impact" in before
+    for _ in range(minutes):
+        world.fill(bins([AZ3], requests=90))  # a part of the telemetry arrives later
+        assert world.engine.evaluate(world.at, is_paused=True).changes == []
+    world.engine = world.start(world.save())
+    for _ in range(7):
+        world.minute(bins(OTHERS), bins([AZ1], faults=30), calls)
+        assert world.find() == before
+
+
+def test_an_explanation_agrees_with_the_state_while_a_zone_is_out_or_silent_and_after_a_pause() -> None:
+    world = World(resources=(("primary-database", (QUERY,)),))
+    everything = bins(), bins(operation=QUERY, side=Side.CLIENT)
+    without = bins(OTHERS), bins(OTHERS, QUERY, side=Side.CLIENT)
+    out = frozenset({AZ1})
+    told = [(everything, frozenset[Zone](), False)] * 15
+    told += [(without, out, False)] * 4 + [(everything, frozenset(), False)] * 2 + [(without, frozenset(), False)] * 6
+    told += [(everything, frozenset(), False)] * 2 + [(without, frozenset(), True)] * 3
+    told += [(without, frozenset(), False)] * 2 + [(everything, frozenset(), False)] * 2
+    compared = ["az1-throughput-3-in-a-row", "az1-throughput-3-of-5", "use1-az1-silent", "use1-az1-no-telemetry"]
+    compared += [f"primary-database-use1-az1/orders-db/query-availability-{name}" for name in ("3-in-a-row", "3-of-5")]
+    for minute, (content, zones_out, is_paused) in enumerate(told):
+        world.fill(*content)
+        world.engine.evaluate(world.at, zones_out, is_paused=is_paused)
+        for name in compared:
+            found = world.explain(name)
+            assert found.decision is not None
+            assert found.decision.state is found.state.state_value, (name, minute)
+        if zones_out:
+            assert {each.value for each in world.explain("az1-throughput-3-of-5").datapoints} == {None}
 
 
 @pytest.mark.parametrize("faults", [0, 30])
@@ -370,6 +471,20 @@ class TestExplain:
         assert contributors.inputs["5xx-errors-use1-az1"][-1] == 10
         assert world.explain("use1-az1/Home/Index-latency-server-3-of-5").inputs == {}
 
+    def test_a_zones_throughput_is_explained_with_the_values_of_the_evaluation(self) -> None:
+        world = World()
+        for minute in range(20):
+            world.minute(bins(OTHERS), bins([AZ1], requests=100 + 20 * minute))
+        for _ in range(3):
+            world.minute(bins(OTHERS), bins([AZ1], requests=50))
+        found = world.explain("az1-throughput-3-in-a-row")
+        assert found.decision is not None
+        assert (found.state.state_value, found.decision.state) == (StateValue.ALARM, StateValue.ALARM)
+        assert found.state.state_reason_data is not None
+        evaluated = json.loads(found.state.state_reason_data)["recentDatapoints"]
+        assert [each.value for each in reversed(found.decision.evaluated)] == evaluated
+        assert len(found.datapoints) == 5
+
     def test_a_composite_alarm_shows_the_part_of_its_rule_that_decided(self) -> None:
         world = World()
         for _ in range(3):
@@ -390,7 +505,7 @@ class TestExplain:
         found = world.explain("use1-az1-silent")
         assert found.state.state_value is StateValue.INSUFFICIENT_DATA
         assert found.decision is not None
-        assert (found.decision.state, found.decision.rule) == (found.state.state_value, EvaluationRule.NOT_WATCHED)
+        assert (found.decision.state, found.decision.rule) == (found.state.state_value, EvaluationRule.NOT_RUNNING)
         for _ in range(2):
             world.minute(bins(OTHERS))
         found = world.explain("use1-az1-silent")
@@ -449,4 +564,4 @@ def test_contributors_of_long_periods_that_another_process_cannot_read_do_not_de
     found = world.explain(name)
     assert found.state.state_value is StateValue.ALARM
     assert found.decision is not None
-    assert (found.decision.state, found.decision.rule) == (StateValue.ALARM, EvaluationRule.NOT_WATCHED)
+    assert (found.decision.state, found.decision.rule) == (StateValue.ALARM, EvaluationRule.INSTANCES_UNKNOWN)

@@ -98,9 +98,23 @@ def test_the_items_of_an_evaluation_are_in_the_order_of_events() -> None:
             created._replace(definition=about_operation, verb=ConfigurationVerb.DELETED),
         ],
     )
-    assert [item.history_summary for item in build_history(evaluation)] == [
-        'Alarm "a" created',
-        'Alarm "a" updated',
-        "Alarm updated from INSUFFICIENT_DATA to ALARM",
-        "Successfully executed action page",
+    assert [(entry.item.history_summary, entry.is_detail) for entry in build_history(evaluation, {})] == [
+        ('Alarm "a" created', False),
+        ('Alarm "a" updated', True),
+        ("Alarm updated from INSUFFICIENT_DATA to ALARM", False),
+        ("Successfully executed action page", False),
     ]
+
+
+def test_a_first_ok_the_first_creation_and_all_about_operations_are_details_and_changes_by_traffic_are_left_out() -> (
+    None
+):
+    healthy = AlarmState(StateValue.OK, "fine", None, NOON)
+    quiet = AlarmState(StateValue.INSUFFICIENT_DATA, "no data", None, NOON)
+    about_operation = CompositeAlarm(alarm_name="a/b", alarm_rule="FALSE")
+    changes = [(ALARM, AlarmState(), healthy), (ALARM, quiet, healthy), (about_operation, healthy, BROKEN)]
+    updated = ConfigurationChange("a", ConfigurationVerb.UPDATED, DEFINITION, NOON, {})
+    configuration = [updated, updated._replace(is_first=True), updated._replace(is_by_traffic=True)]
+    evaluation = Evaluation(NOON, [AlarmChange(*each) for each in changes], [], configuration)
+    definitions = {"a": DEFINITION, "a/b": msgspec.structs.replace(DEFINITION, is_about_operation=True)}
+    assert [entry.is_detail for entry in build_history(evaluation, definitions)] == [False, True, True, False, True]

@@ -13,6 +13,7 @@ from holdfast._alarm_options import AlarmOptions
 from holdfast.alarms import find_outlier
 from holdfast.alarms.declaration import AlarmDeclaration, MeasuredOperation, SeriesReference
 from holdfast.alarms.recent_metrics import MetricWindow, RecentMetrics, find_critical_values, find_outliers
+from holdfast.alarms.step_notes import StepNote
 from holdfast.telemetry.bins import Bin, BinKey
 from holdfast.telemetry.collector import Amendment
 from holdfast.telemetry.series import SeriesTable
@@ -36,7 +37,8 @@ class Reader:
             self.at += 10.0
 
     def read(self, periods: int = 3, zones_out: frozenset[Zone] = frozenset()) -> MetricWindow:
-        return self.metrics.read(self.at, periods, zones_out)
+        self.metrics.notes.add(self.at, zones_out, is_paused=False)
+        return self.metrics.read(self.at, periods)
 
     def get(self, reference: SeriesReference, periods: int = 3) -> list[float | None]:
         window = self.read(periods)
@@ -139,6 +141,36 @@ def test_a_zones_throughput_is_compared_with_its_usual_share() -> None:
     assert reader.get(reference)[-1] is None
 
 
+def test_notes_about_steps_are_restored_until_no_window_shows_them() -> None:
+    reader = Reader()
+    reference = SeriesReference("RelativeThroughput", AZ2)
+    for _ in range(20):
+        reader.minute(bins())
+    reader.read(zones_out=frozenset({AZ2}))
+    reader.minute(bins([AZ1]))
+    reader.metrics.notes.add(reader.at, frozenset(), is_paused=True)
+    notes = reader.metrics.notes.saved
+    assert notes == [StepNote(reader.at - 120, (AZ2,)), StepNote(reader.at - 60, (), is_paused=True)]
+    reader.metrics = RecentMetrics(reader.declaration, reader.store, reader.table)
+    reader.metrics.notes.restore(notes)
+    window = reader.metrics.read(reader.at, 3)
+    assert np.isnan(window.values[window.rows[reference]]).tolist() == [False, True, True]
+    assert (window.zones_out, window.watched) == ((set(), {AZ2}, set()), (True, True, False))
+    assert window.contributors_watched == (True, True, False)
+    assert not window.is_current
+    for _ in range(3):
+        reader.minute(bins())
+        reader.read()
+    assert reader.metrics.notes.saved == []
+
+
+def test_a_zone_is_silent_in_a_period_in_which_no_side_reports_a_request() -> None:
+    reader = Reader()
+    reader.minute(bins([AZ1]) | bins([AZ2], side=Side.CLIENT))
+    reader.minute(bins([AZ3], side=Side.CANARY))
+    assert reader.read(2).silent_zones == ({AZ3}, {AZ1, AZ2})
+
+
 def test_series_of_operations_that_are_gone_are_forgotten() -> None:
     reader = Reader()
     reader.minute(bins([AZ1]) | bins([AZ1], LIST))
@@ -226,6 +258,20 @@ def test_a_zone_was_out_in_a_long_period_if_it_was_out_in_one_of_its_minutes() -
     assert reader.read().zones_out == (frozenset(), {AZ1}, frozenset())
     relative = reader.get(SeriesReference("RelativeThroughput", AZ1))
     assert [each is None for each in relative] == [False, True, False]
+
+
+@pytest.mark.parametrize(("period", "watched"), [(60, (True, True, False, True)), (120, (True, True, False, True))])
+def test_a_period_is_not_watched_if_holdfast_was_paused_in_one_of_its_minutes(
+    period: int, watched: tuple[bool, ...]
+) -> None:
+    reader = Reader(period=period)
+    for minute in range(20):
+        reader.minute(bins())
+        reader.metrics.notes.add(reader.at, frozenset(), is_paused=minute == 20 - 2 * period // 60)
+    window = reader.read(4)
+    assert (window.watched, window.contributors_watched, window.is_current) == (watched, watched, True)
+    relative = reader.get(SeriesReference("RelativeThroughput", AZ1), 4)
+    assert [each is not None for each in relative] == list(watched)
 
 
 def test_a_percentile_between_two_values_depends_on_the_interpolation() -> None:

@@ -21,7 +21,7 @@ from holdfast.watch import AlarmChanges, ChangedAlarm, WatchedWorkload, WatchSto
 from holdfast.watch.alarm_report import AlarmReader
 from holdfast.watch.alarm_store import AlarmStore
 from holdfast.watch.alarm_views import ShownSuppression
-from holdfast.watch.alarms import MAX_PERIODS, AlarmWatch
+from holdfast.watch.alarms import MAX_STEPS, AlarmWatch
 from tests.unit.alarms.world import HOME, bins
 from tests.unit.alarms.world import ZONES as AZ_IDS
 from tests.unit.alarms.world import World as Measured
@@ -47,9 +47,10 @@ def database(tmp_path: Path) -> Iterator[UnreliableDatabase]:
         yield opened
 
 
-def watch_alarms(world: World, history: SqliteDatabase, bin_seconds: float = 10.0) -> None:
+def watch_alarms(world: World, history: SqliteDatabase, bin_seconds: float = 10.0, period: int = 60) -> None:
     """Let a world evaluate alarms, too."""
-    declaration = AlarmDeclaration(workload="shop", zones=ZONES, options=AlarmOptions(contributors=1))
+    options = AlarmOptions(contributors=1, period=period)
+    declaration = AlarmDeclaration(workload="shop", zones=ZONES, options=options)
     world.events = Events()
     world.watch = WorkloadWatcher(
         [WatchedWorkload(name="shop", zones=ZONES, alarms=declaration)],
@@ -103,6 +104,35 @@ def test_a_watcher_that_stops_between_the_ends_of_two_bins_saves_late_measuremen
         stored, _ = load_store(history, "shop", 10.0, [Tier.INSTANCES], (START, START + 10))
         [block] = stored.read_instances("shop", START, 10.0)
         assert 7 in block.counts[:, 0].tolist()
+
+
+def test_a_zone_is_not_silent_for_the_time_in_which_the_process_was_paused(tmp_path: Path) -> None:
+    with SqliteDatabase(tmp_path / "history.sqlite") as history:
+        world = World(tmp_path, clock=FakeClock(wall=START))
+        watch_alarms(world, history, period=10)
+        world.seconds(62)
+        silent = frozenset({"az1"})
+        world.seconds(10, silent=silent)
+        world.clock.advance(45)  # nothing runs
+        world.seconds(20, silent=silent)
+        assert get_changes(world) == []
+        world.seconds(30, silent=silent)
+        assert ("az1-silent", StateValue.ALARM) in get_changes(world)
+
+
+@pytest.mark.parametrize("seconds", [45, 300])
+def test_an_alarm_lasts_while_the_process_is_paused(seconds: int, tmp_path: Path) -> None:
+    with SqliteDatabase(tmp_path / "history.sqlite") as history:
+        world = World(tmp_path, clock=FakeClock(wall=START))
+        watch_alarms(world, history, period=10)
+        world.seconds(62, failing="az2")
+        before = get_changes(world)
+        assert ("az2-isolated-impact", StateValue.ALARM) in before
+        world.clock.advance(seconds)
+        world.seconds(60, failing="az2")
+        assert get_changes(world) == before
+        world.seconds(60)
+        assert ("az2-isolated-impact", StateValue.OK) in get_changes(world)
 
 
 def test_bins_that_do_not_fit_mean_no_alarms_and_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -168,7 +198,7 @@ def test_while_the_store_is_away_only_the_newest_of_very_many_changes_is_kept(
     states = watch._engine.states
     assert watch._unsaved is not None
     assert len(watch._unsaved.changes) <= len(states)
-    assert len(watch._unsaved.configuration) <= len(watch._engine.definitions)
+    assert len(watch._unsaved.configuration) <= len(watch._engine.saved.definitions)
     watch.save()
     assert store.load("shop").states == states
 
@@ -192,12 +222,32 @@ def test_a_failing_store_of_alarms_does_not_stop_the_detection(tmp_path: Path, d
         assert AlarmStore(database).load("shop").evaluated_at == START + 120
 
 
+def test_alarms_of_a_workload_that_left_the_settings_are_removed_after_a_day(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with SqliteDatabase(tmp_path / "history.sqlite") as history:
+        world = World(tmp_path, clock=FakeClock(wall=START))
+        watch_alarms(world, history)
+        world.seconds(62)
+        store = AlarmStore(world.database)
+        workload = WatchedWorkload(name="cart", zones=ZONES)
+        watch = WorkloadWatcher([workload], world.log, history=history, clock=world.clock)
+        world.clock.advance(23 * 3600)
+        watch.tick()
+        assert store.load("shop").states
+        with caplog.at_level(logging.INFO, logger="holdfast.alarms"):
+            world.clock.advance(3700)
+            watch.tick()
+        assert (store.load("shop").states, store.list_history("shop")) == ({}, [])
+        assert "removed the alarms of workload shop: no server has evaluated them for a day" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("ends", "evaluated"),
     [
         ([60.0, 70.0, 119.0, 120.0], [60.0, 120.0]),
         ([60.0, 240.0], [60.0, 120.0, 180.0, 240.0]),
-        ([60.0, 6000.0], [60.0, *(6000.0 - 60 * age for age in range(MAX_PERIODS - 1, -1, -1))]),
+        ([60.0, 6000.0], [60.0, *(6000.0 - 60 * age for age in range(MAX_STEPS - 1, -1, -1))]),
         ([6000.0, 60.0, 120.0], [6000.0, 60.0, 120.0]),
         ([60.0, 10.0], [60.0]),
     ],
@@ -210,9 +260,9 @@ def test_every_period_is_evaluated_once_in_order(
     found: list[float] = []
     evaluate = watch._engine.evaluate
 
-    def note(end: float, *arguments: Any) -> Any:
+    def note(end: float, *arguments: Any, **named: Any) -> Any:
         found.append(end - START)
-        return evaluate(end, *arguments)
+        return evaluate(end, *arguments, **named)
 
     monkeypatch.setattr(watch._engine, "evaluate", note)
     for end in ends:
@@ -229,11 +279,17 @@ def test_zones_that_are_out_on_purpose_have_no_alarm_on_their_traffic(database: 
     for _ in range(4):
         measured.fill(bins(AZ_IDS[1:]))
         assert watch.evaluate(measured.at, {AZ_IDS[0]}) == []
+    watch.save()
+    watch = AlarmWatch(measured.declaration, measured.store, measured.table, AlarmStore(database))
+    for _ in range(4):  # after a restart, while the store of zone statuses cannot be read
+        measured.fill(bins(AZ_IDS[1:]))
+        changes = [each.name for found in watch.evaluate(measured.at, None) for each in found.changes]
+        assert set(changes) <= {"use1-az1-silent"}
     warned = []
     for _ in range(3):
         measured.fill(bins(AZ_IDS[1:]))
-        changes = [each for found in watch.evaluate(measured.at) for each in found.changes]
-        warned.append([each.name for each in changes if each.has_actions])
+        news = [each for found in watch.evaluate(measured.at, frozenset()) for each in found.changes]
+        warned.append([each.name for each in news if each.has_actions])
     assert warned == [[], [], ["use1-az1-isolated-impact"]]
     assert watch.workload == "shop"
 
@@ -274,7 +330,7 @@ class TestSuppressedActions:
             [withheld, resource] = self.run(measured, watch, 3, zone_faults=30, database_faults=50)
             assert sorted([withheld.name, resource.name]) == [self.RESOURCE, self.ZONE]
             withheld, resource = sorted([withheld, resource], key=lambda each: each.name == self.RESOURCE)
-            assert (withheld.has_actions, withheld.suppressed_by, resource.has_actions) == (False, "Alarm", True)
+            assert (withheld.actions_run, withheld.suppressed_by, resource.actions_run) == (False, "Alarm", True)
             assert [self.RESOURCE in each.getMessage() for each in caplog.records] == [True]
             watch = start()
             [recovered] = self.run(measured, watch, 3, zone_faults=30)
@@ -283,7 +339,8 @@ class TestSuppressedActions:
             caplog.clear()
             [late] = self.run(measured, watch, 1, zone_faults=30)
         assert (late.name, late.old, late.new) == (self.ZONE, "OK", "ALARM")
-        assert (late.has_actions, late.was_suppressed) == (True, True)
+        assert (late.actions_run, late.was_suppressed) == (True, True)
+        assert late.since == measured.at - 240.0
         [record] = caplog.records
         assert "alarm use1-az1-isolated-impact is ALARM; its actions were suppressed until now" in record.getMessage()
         assert [each.history_summary for each in store.list_history("shop", self.ZONE)] == [
