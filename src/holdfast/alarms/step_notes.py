@@ -43,9 +43,9 @@ class StepNotes:
         self._notes = {each.start: each for each in saved}
 
     def add(self, end: float, zones_out: Set[Zone], *, is_paused: bool) -> None:
-        """Note facts about the step that ends at `end`."""
+        """Note facts about the step that ends at `end`. Forget later steps: the clock was set back."""
         start = end - self.step
-        self._notes.pop(start, None)
+        self._notes = {each: note for each, note in self._notes.items() if each < start}
         if zones_out or is_paused:
             self._notes[start] = StepNote(start, tuple(sorted(zones_out)), is_paused)
 

@@ -229,8 +229,9 @@ def test_a_restart_with_the_same_settings_changes_no_configuration() -> None:
     assert verb is ConfigurationVerb.CREATED
 
 
-def test_a_zone_that_reports_nothing_does_not_blame_a_shared_resource() -> None:
-    world = World(resources=(("primary-database", (QUERY,)),))
+@pytest.mark.parametrize("extra_periods", [None, 0, 3])
+def test_a_zone_that_reports_nothing_does_not_blame_a_shared_resource(extra_periods: int | None) -> None:
+    world = World(AlarmOptions(extra_periods=extra_periods), resources=(("primary-database", (QUERY,)),))
     for _ in range(5):
         world.minute(bins(), bins(operation=QUERY, side=Side.CLIENT))
     for _ in range(12):
@@ -238,7 +239,10 @@ def test_a_zone_that_reports_nothing_does_not_blame_a_shared_resource() -> None:
         world.minute(bins(OTHERS), *calls)
         assert not {"primary-database-use1-az1", "primary-database-impact"} & world.find()
     assert {"primary-database-use1-az3", "use1-az1-no-telemetry"} <= world.find()
-    for _ in range(6):  # its servers report again, but its consumers still make no call
+    found = world.explain("primary-database-use1-az1/orders-db/query-availability-3-in-a-row").decision
+    assert found is not None
+    assert found.rule is EvaluationRule.ZONE_WITHOUT_DATA
+    for _ in range(9):  # its servers report again, but its consumers still make no call
         world.minute(bins(), bins([AZ2], QUERY, side=Side.CLIENT), bins([AZ3], QUERY, faults=50, side=Side.CLIENT))
     assert {"primary-database-use1-az1", "primary-database-impact"} <= world.find()
 
@@ -274,6 +278,25 @@ def test_consumers_without_servers_blame_a_shared_resource() -> None:
     for _ in range(3):
         world.minute(bins(operation=QUERY, faults=50, side=Side.CLIENT))
     assert "primary-database-impact" in world.find()
+
+
+def test_changes_by_settings_are_recorded_at_a_restart_and_those_by_operations_that_come_and_go_are_not() -> None:
+    world = World()
+    first = world.minute(bins()).configuration
+    assert {each.is_first for each in first if each.is_recorded} == {True}
+    later = world.minute(bins(), bins(operation=LIST)).configuration
+    assert "az1-availability" in {each.alarm_name for each in later}
+    assert not [each for each in later if each.is_recorded]
+    other = World(AlarmOptions(min_availability=90))
+    other.engine = other.start(world.save())
+    changed = other.minute(bins(), bins(operation=QUERY)).configuration
+    assert "use1-az1/orders-db/query-availability" in {each.alarm_name for each in changed}
+    assert {each.alarm_name for each in changed if each.is_recorded and not each.definition.is_about_operation} == {
+        "az1-availability",
+        "az2-availability",
+        "az3-availability",
+    }
+    assert not [each for each in changed if each.is_first]
 
 
 def test_an_operation_has_alarms_from_its_first_minute_until_a_day_after_its_last() -> None:
@@ -471,8 +494,11 @@ class TestExplain:
         assert contributors.inputs["5xx-errors-use1-az1"][-1] == 10
         assert world.explain("use1-az1/Home/Index-latency-server-3-of-5").inputs == {}
 
-    def test_a_zones_throughput_is_explained_with_the_values_of_the_evaluation(self) -> None:
-        world = World()
+    @pytest.mark.parametrize(("extra_periods", "number"), [(None, 5), (0, 3), (6, 9)])
+    def test_a_zones_throughput_is_explained_with_the_values_of_the_evaluation(
+        self, extra_periods: int | None, number: int
+    ) -> None:
+        world = World(AlarmOptions(extra_periods=extra_periods))
         for minute in range(20):
             world.minute(bins(OTHERS), bins([AZ1], requests=100 + 20 * minute))
         for _ in range(3):
@@ -483,7 +509,7 @@ class TestExplain:
         assert found.state.state_reason_data is not None
         evaluated = json.loads(found.state.state_reason_data)["recentDatapoints"]
         assert [each.value for each in reversed(found.decision.evaluated)] == evaluated
-        assert len(found.datapoints) == 5
+        assert len(found.datapoints) == number
 
     def test_a_composite_alarm_shows_the_part_of_its_rule_that_decided(self) -> None:
         world = World()

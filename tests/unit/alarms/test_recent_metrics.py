@@ -164,6 +164,16 @@ def test_notes_about_steps_are_restored_until_no_window_shows_them() -> None:
     assert reader.metrics.notes.saved == []
 
 
+def test_notes_about_steps_in_the_future_are_forgotten_when_the_clock_was_set_back() -> None:
+    reader = Reader()
+    for hours in (1, 0):
+        reader.metrics.notes.add(reader.at + 3600 * hours, frozenset({AZ1}), is_paused=False)
+    assert reader.metrics.notes.saved == [StepNote(reader.at - 60, (AZ1,))]
+    reader.metrics.notes.add(reader.at, frozenset(), is_paused=False)
+    assert reader.metrics.notes.saved == []
+    assert reader.metrics.notes.find_zones_out_at(reader.at) == frozenset()
+
+
 def test_a_zone_is_silent_in_a_period_in_which_no_side_reports_a_request() -> None:
     reader = Reader()
     reader.minute(bins([AZ1]) | bins([AZ2], side=Side.CLIENT))

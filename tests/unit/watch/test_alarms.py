@@ -22,6 +22,7 @@ from holdfast.watch.alarm_report import AlarmReader
 from holdfast.watch.alarm_store import AlarmStore
 from holdfast.watch.alarm_views import ShownSuppression
 from holdfast.watch.alarms import MAX_STEPS, AlarmWatch
+from holdfast.watch.pauses import Pause
 from tests.unit.alarms.world import HOME, bins
 from tests.unit.alarms.world import ZONES as AZ_IDS
 from tests.unit.alarms.world import World as Measured
@@ -268,6 +269,36 @@ def test_every_period_is_evaluated_once_in_order(
     for end in ends:
         watch.evaluate(START + end)
     assert found == evaluated
+
+
+def test_pauses_and_zones_out_are_noted_of_all_steps_of_a_window_also_of_those_that_are_not_evaluated(
+    database: UnreliableDatabase,
+) -> None:
+    measured = Measured(AlarmOptions(period=30))
+    watch = AlarmWatch(measured.declaration, measured.store, measured.table, AlarmStore(database))
+    watch.evaluate(START)
+    at = START + 600.0
+    watch.evaluate(at, {AZ_IDS[0]}, [Pause(START, at - 20.0)])
+    notes = watch._engine.saved.notes
+    steps = measured.declaration.options.window // 10
+    assert steps > MAX_STEPS
+    assert [each.start for each in notes] == [at - 10.0 * age for age in range(steps, 0, -1)]
+    assert [each.is_paused for each in notes] == [True] * (steps - 2) + [False] * 2
+    assert {each.zones_out for each in notes} == {(AZ_IDS[0],)}
+
+
+def test_operations_that_come_later_leave_the_history_of_roll_ups_alone(database: UnreliableDatabase) -> None:
+    measured, store = Measured(), AlarmStore(database)
+    watch = AlarmWatch(measured.declaration, measured.store, measured.table, store)
+    for number in range(4):
+        measured.fill(*(bins(operation=Operation("Home", f"Page{each}")) for each in range(number + 1)))
+        watch.evaluate(measured.at)
+        watch.save()
+    assert [item.history_summary for item in store.list_history("shop", "az1-availability")] == [
+        "Alarm updated from INSUFFICIENT_DATA to OK",
+        'Alarm "az1-availability" created',
+    ]
+    assert store.list_history("shop", include_details=False) == []
 
 
 def test_zones_that_are_out_on_purpose_have_no_alarm_on_their_traffic(database: UnreliableDatabase) -> None:
