@@ -30,8 +30,6 @@ TESTED_ELSEWHERE = {
     "_errors": ["server/test_problems"],
     "_names": ["evacuate/test_evacuator", "queue/test_queue"],
     "alarms/contributors": ["alarms/test_recent_metrics"],
-    "alarms/datapoints": ["alarms/test_engine"],
-    "alarms/explanation": ["alarms/test_engine"],
     "alarms/step_notes": ["alarms/test_recent_metrics"],
     "alarms/throughput": ["alarms/test_recent_metrics"],
     "aurora/names": ["aurora/test_template"],

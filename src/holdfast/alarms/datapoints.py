@@ -1,4 +1,7 @@
-"""Compute the datapoints of metric alarms, those with the same expression together. Pure. Needs NumPy."""
+"""Compute the datapoints of metric alarms, those with the same expression together. Needs NumPy.
+
+Pure, and tested together with the engine.
+"""
 
 from collections import defaultdict
 from collections.abc import Sequence

@@ -1,4 +1,7 @@
-"""Explain the saved state of an alarm: the datapoints, or the parts of its rule, that decided. Pure. Needs NumPy."""
+"""Explain the saved state of an alarm: the datapoints, or the parts of its rule, that decided. Needs NumPy.
+
+Pure, and tested together with the engine.
+"""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

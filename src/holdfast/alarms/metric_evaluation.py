@@ -47,7 +47,7 @@ class EvaluationRule(Enum):
     NOT_RUNNING = "Holdfast did not run in some periods, and could receive no data: the state is kept"
     ZONE_WITHOUT_DATA = "the zone was out in some periods, or reported nothing at all: the state is kept"
     INSTANCES_UNKNOWN = (
-        "some periods are older than 15 minutes, for which measurements by instance are kept: the state is kept"
+        "Holdfast drops measurements by instance after 15 minutes, and some periods are older: the state is kept"
     )
 
 

@@ -61,11 +61,11 @@ _LOAD_DEFINITIONS = (
 _HISTORY_COLUMNS = "name, alarm_type, at, item_type, summary, content"
 _LIST_HISTORY = (
     f"select {_HISTORY_COLUMNS} from holdfast_alarm_history where workload = $1 "  # noqa: S608 - our own names
-    "and is_detail <= $2 order by at desc, name, position desc limit $3"
+    "and (is_detail = 0 or $2 = 1) order by at desc, name, position desc limit $3"
 )
 _LIST_HISTORY_OF = (
     f"select {_HISTORY_COLUMNS} from holdfast_alarm_history where workload = $1 and name = $2 "  # noqa: S608
-    "and is_detail <= $3 order by at desc, position desc limit $4"
+    "and (is_detail = 0 or $3 = 1) order by at desc, position desc limit $4"
 )
 
 
@@ -152,11 +152,11 @@ class AlarmStore:
         Without `include_details`, leave out items about single operations, first states of OK, and the creation of
         alarms at the first start.
         """
-        highest = int(include_details)
+        with_details = int(include_details)
         sql, values = (
-            (_LIST_HISTORY, (workload, highest, limit))
+            (_LIST_HISTORY, (workload, with_details, limit))
             if name is None
-            else (_LIST_HISTORY_OF, (workload, name, highest, limit))
+            else (_LIST_HISTORY_OF, (workload, name, with_details, limit))
         )
         rows = self._database.read(lambda transaction: transaction.execute(sql, values))
         return [

@@ -16,11 +16,11 @@ class ShownAlarm(Struct, frozen=True):
     """MetricAlarm or CompositeAlarm."""
     state: AlarmStateName
     since: float | None
-    """When the state began; None if the alarm was never evaluated."""
+    """Time of the last change of the state; None if the alarm was never evaluated."""
     reason: str
     description: str
     has_actions: bool
-    """Whether it is the last alarm of a chain."""
+    """Whether it is a conclusion about a zone or a resource: the last alarm of a chain."""
     children: Sequence[str]
     """Names of the alarms in its rule; a metric alarm has none."""
     is_about_operation: bool

@@ -1,4 +1,4 @@
-"""Evaluate the alarms of a workload whenever a period is complete, save their states, and report changes."""
+"""Evaluate alarms every 10 or 60 seconds, save their states, report changes, and remove abandoned ones."""
 
 import logging
 import math
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger("holdfast.alarms")
 
 MAX_STEPS = 15
-"""Steps that are evaluated one after the other if several are complete, after a pause or a restart."""
+"""Evaluations that are made up for, one after the other, after a pause or a restart."""
 REMOVAL_SECONDS = 3600.0
 """Seconds between two looks for alarms of workloads that are no longer in the settings."""
 MAX_UNSAVED = 10_000

@@ -1,6 +1,6 @@
 """Notice the times in which this process did not run, because the machine slept or the process was stopped.
 
-Nothing is received in such a time, so that the silence of zones says nothing about them.
+A process that does not run receives nothing. So zones that seem to be silent in that time may be well.
 """
 
 import logging
@@ -15,11 +15,11 @@ from holdfast._clock import Clock
 logger = logging.getLogger("holdfast.watch")
 
 BEAT_SECONDS = 1.0
-"""How often the background thread notes that the process runs."""
+"""Seconds between two notes of the background thread that the process runs."""
 MIN_PAUSE = 5.0
-"""Shorter gaps are not noted: a busy machine has them, and they are at most half of the shortest period of alarms."""
+"""Longest gap in seconds that is no pause. Busy machines have such gaps. The shortest step of alarms has 10 s."""
 KEPT_PAUSES = 100
-"""Pauses that are remembered. Alarms ask only about the last minutes."""
+"""Maximum number of pauses to remember. Alarms need only those of the last minutes."""
 
 
 class Pause(NamedTuple):

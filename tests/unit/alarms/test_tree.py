@@ -188,6 +188,33 @@ def test_thresholds_and_the_statistic_come_from_the_options() -> None:
     assert tree.metrics[f"{AZ1}-availability-server-3-of-5"].alarm.threshold == 98.0
 
 
+def test_descriptions_say_what_alarm_means_with_the_thresholds_of_the_settings() -> None:
+    options = AlarmOptions(min_availability=99.5, latency_statistic="p99", max_latency=0.25, throughput_drop=40)
+    tree = build(MeasuredOperation(HOME), options=options, resources=(("database", (QUERY,)),))
+    described = {name: tree.get_alarm(name).alarm_description for name in (*tree.composites, *tree.metrics)}
+    assert all(text.endswith(".") for text in described.values())
+    assert described["az1-availability"] == "More than 0.5 % of the requests of an operation fail in use1-az1."
+    assert described["az1-latency"] == (
+        "Requests of an operation are slow in use1-az1: their p99 latency is above 0.25 s."
+    )
+    assert described["az1-throughput"] == "use1-az1 gets less than 60 % of its usual share of all requests."
+    assert described[f"{AZ1}-availability-server-3-in-a-row"] == (
+        "More than 0.5 % of the requests of Home/Index fail in use1-az1, as servers measure it, in 3 periods in a row."
+    )
+    assert described["not-single-instance-use1-az1-errors"] == (
+        "More than 2 instances of use1-az1, and more than 5 % of all its instances, have faults, "
+        "in 3 of the last 5 periods."
+    )
+
+
+def test_metric_alarms_know_whether_they_count_instances_or_ask_consumers() -> None:
+    tree = build(MeasuredOperation(HOME), resources=(("database", (QUERY,)),))
+    counting = {name for name, each in tree.metrics.items() if each.counts_contributors}
+    assert counting == {f"not-single-instance-{zone}-{kind}" for zone in ZONES for kind in ("errors", "latency")}
+    asking = {(name.partition("/")[0], each.consumer_zone) for name, each in tree.metrics.items() if each.consumer_zone}
+    assert asking == {(f"database-{zone}", zone) for zone in ZONES}
+
+
 def test_zones_with_the_same_last_part_keep_their_whole_name() -> None:
     tree = build(zones=(Zone("use1-az1"), Zone("usw2-az1")))
     assert {"use1-az1-availability", "usw2-az1-availability"} <= tree.composites.keys()
