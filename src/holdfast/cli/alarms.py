@@ -73,7 +73,7 @@ def state(
     options: ZoneOptions = ZONES,
     json: Json = False,
 ) -> None:
-    """List the alarms with their states: first those in ALARM, and of these the conclusions about zones.
+    """List the alarms with their states: those in ALARM first, beginning with conclusions about zones and resources.
 
     Example: holdfast alarms state --all
     """
@@ -94,7 +94,10 @@ def history(
     workload: Workload = None,
     limit: Annotated[int, Parameter(help="Maximum number of changes.", validator=Number(gte=1, lte=1000))] = 20,
     include_all: Annotated[
-        bool, Parameter(name="--all", help="Also single operations, first states of OK, and the first start.")
+        bool,
+        Parameter(
+            name="--all", help="Also alarms about single operations, first OKs, and the alarms of a first start."
+        ),
     ] = False,
     options: ZoneOptions = ZONES,
     json: Json = False,
@@ -158,7 +161,7 @@ def _list_alarms(workload: str | None, options: ZoneOptions, *, include_all: boo
 
 
 def _rank(alarm: ShownAlarm) -> tuple[int, bool, bool]:
-    """Return the order in which an operator wants to see alarms."""
+    """Return the rank of an alarm in a list: by state, then conclusions first and single operations last."""
     order = ("ALARM", "INSUFFICIENT_DATA", "OK")
     return order.index(alarm.state), not alarm.has_actions, alarm.is_about_operation
 

@@ -42,7 +42,9 @@ async def alarm_history(
     *,
     include_all: Annotated[
         bool,
-        QueryParameter(name="all", description="Also single operations, first states of OK, and the first start."),
+        QueryParameter(
+            name="all", description="Also alarms about single operations, first OKs, and the alarms of a first start."
+        ),
     ] = False,
 ) -> list[dict[str, Any]]:
     """Return the latest changes, newest first, with the members of CloudWatch's AlarmHistoryItem."""
