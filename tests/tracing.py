@@ -30,6 +30,9 @@ NOT_COUNTED = ("if TYPE_CHECKING:", r"class .*\bProtocol(\[.*\])?\):", "@overloa
 TESTED_ELSEWHERE = {
     "_errors": ["server/test_problems"],
     "_names": ["evacuate/test_evacuator", "queue/test_queue"],
+    "alarms/contributors": ["alarms/test_recent_metrics"],
+    "alarms/step_notes": ["alarms/test_recent_metrics"],
+    "alarms/throughput": ["alarms/test_recent_metrics"],
     "aurora/names": ["aurora/test_template"],
     "aurora/network": ["aurora/test_template"],
     "aurora/roles": ["aurora/test_template"],

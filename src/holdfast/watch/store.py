@@ -72,6 +72,51 @@ MIGRATIONS = (
             )""",
         ),
     ),
+    Migration(
+        4,
+        "withheld actions and definitions of alarms, and several history items of an alarm at the same time",
+        (
+            "alter table holdfast_alarm_evaluation add column suppressed text not null default '{}'",
+            """create table holdfast_alarm_definition (
+                workload text not null,
+                name text not null,
+                alarm_type text not null,
+                digest text not null,
+                about_operation integer not null,
+                primary key (workload, name)
+            )""",
+            "drop index holdfast_alarm_history_at",
+            "alter table holdfast_alarm_history rename to holdfast_alarm_history_before",
+            """create table holdfast_alarm_history (
+                workload text not null,
+                name text not null,
+                at double precision not null,
+                position integer not null,
+                alarm_type text not null,
+                item_type text not null,
+                summary text not null,
+                content text not null,
+                primary key (workload, name, at, position)
+            )""",
+            """insert into holdfast_alarm_history
+                (workload, name, at, position, alarm_type, item_type, summary, content)
+                select workload, name, at, 0, alarm_type, item_type, summary, content
+                from holdfast_alarm_history_before""",
+            "drop table holdfast_alarm_history_before",
+            "create index holdfast_alarm_history_at on holdfast_alarm_history (workload, at)",
+        ),
+    ),
+    Migration(
+        5,
+        "notes about the last evaluation steps of alarms, and details in their history",
+        (
+            "alter table holdfast_alarm_evaluation add column notes text not null default '[]'",
+            "alter table holdfast_alarm_history add column is_detail integer not null default 0",
+            # Alarms about operations have a slash in their names.
+            """update holdfast_alarm_history set is_detail = 1
+                where replace(name, '/', '') <> name or summary = 'Alarm updated from INSUFFICIENT_DATA to OK'""",
+        ),
+    ),
 )
 
 _COLUMNS = "id, workload, kind, zone, resource, since, summary, evidence, opened_at, closed_at"

@@ -23,13 +23,14 @@ from holdfast.telemetry.query import SeriesAnswer, SeriesQuery
 from holdfast.telemetry.series import SeriesLimits, SeriesTable
 from holdfast.watch.deploy_store import DeployStore
 from holdfast.watch.events import CurrentVerdict, VerdictChange, WatchEvent
+from holdfast.watch.pauses import PauseMeter
 from holdfast.watch.store import WatchStore
 from holdfast.watch.traffic import TrafficMeter, TrafficSample
 
 if TYPE_CHECKING:
     from holdfast.alarms.declaration import AlarmDeclaration
     from holdfast.telemetry.history import TelemetryHistory
-    from holdfast.watch.alarms import AlarmWatch
+    from holdfast.watch.alarms import AlarmWatches
 
 logger = logging.getLogger("holdfast.watch")
 
@@ -89,8 +90,8 @@ class _WatchedState:
     """The verdict of the latest window."""
     open: dict[str, Verdict] = field(default_factory=dict)
     """The recorded open verdicts, by id."""
-    zones_out: frozenset[Zone] = frozenset()
-    """The zones without new traffic in the latest window."""
+    zones_out: frozenset[Zone] | None = None
+    """The zones without new traffic in the latest window; None before the first one."""
     evaluated_until: float | None = None
     """The end of the latest window that was evaluated."""
     pending: deque[tuple[float, Mapping[BinKey, Bin]]] = field(default_factory=deque)
@@ -129,11 +130,12 @@ class WorkloadWatcher:
         """Held while measurements are added and read, never while a database is used."""
         self._watched = {workload.name: self._start_workload(workload) for workload in workloads}
         self._history = None if history is None else self._open_history(history)
-        self._alarms = [] if self._history is None else self._open_alarms(workloads, self._history)
+        self._alarms = None if self._history is None else self._open_alarms(workloads, self._history)
         for recorded in store.list_open_verdicts():
             if recorded.workload in self._watched:
                 # Opened before a restart. The first window closes it, unless its zone is out or the verdict repeats.
                 self._watched[recorded.workload].open[recorded.id] = recorded.to_verdict()
+        self._pauses = PauseMeter(self._clock)
         self._traffic = TrafficMeter()
         self._overflow_log = LogLimiter(1, OVERFLOW_LOG_SECONDS)
         self._traffic_sent_at = self._clock.wall()
@@ -208,12 +210,14 @@ class WorkloadWatcher:
 
     def start(self) -> "WorkloadWatcher":
         """Start watching, in a background thread. May be repeated."""
+        self._pauses.start()
         self._loop.start()
         return self
 
     def close(self) -> None:
         """Stop after the current window has been evaluated, and save the bins that have ended. May be repeated."""
         self._loop.stop(timeout=None)
+        self._pauses.close()
         now = self._clock.wall()
         # Without waiting for late measurements, or a restart would lose a second bin besides that in progress.
         for error in self._keep(self._pop_complete(now + GRACE_SECONDS), now):
@@ -227,6 +231,7 @@ class WorkloadWatcher:
 
     def tick(self) -> None:
         """Evaluate every complete bin. The background thread calls it."""
+        self._pauses.beat()
         now = self._clock.wall()
         if not 0 <= now - self._traffic_sent_at < TRAFFIC_SECONDS:
             self._send_traffic(now)
@@ -258,21 +263,24 @@ class WorkloadWatcher:
         failures: list[Exception] = []
         if complete:  # not if it stops between the ends of two bins
             end = (complete[-1][0] + 1) * self.bin_seconds
-            failures += [error for alarms in self._alarms if (error := self._evaluate_alarms(alarms, end)) is not None]
+            failures += self._evaluate_alarms(end, now)
         try:
             self._history.save(now)
         except HoldfastError as error:
             failures.append(error)
         return failures
 
-    def _evaluate_alarms(self, alarms: "AlarmWatch", end: float) -> Exception | None:
+    def _evaluate_alarms(self, end: float, now: float) -> list[Exception]:
+        """Evaluate the alarms of all workloads, and remove those of other workloads. Return errors."""
+        if self._alarms is None:
+            return []
+        zones_out = {name: watched.zones_out for name, watched in self._watched.items()}
+        failures = self._alarms.evaluate(end, zones_out, self._pauses.list_pauses(), self._emit)
         try:
-            for event in alarms.evaluate(end, self._watched[alarms.workload].zones_out):
-                self._emit(event)
-            alarms.save()
-        except Exception as error:  # noqa: BLE001 - raised when everything else was saved
-            return error
-        return None
+            self._alarms.remove_abandoned(self._watched, now)
+        except HoldfastError as error:
+            failures.append(error)
+        return failures
 
     def _forget_series(self, complete: Sequence[tuple[int, Mapping[BinKey, Bin]]], now: float) -> None:
         """Forget the series without measurements for a while, as a history does with those that it no longer keeps."""
@@ -327,17 +335,12 @@ class WorkloadWatcher:
 
         return TelemetryHistory(database, self._table, self.bin_seconds, list(self._watched), self._clock.wall())
 
-    def _open_alarms(self, workloads: Sequence[WatchedWorkload], history: "TelemetryHistory") -> "list[AlarmWatch]":
+    def _open_alarms(self, workloads: Sequence[WatchedWorkload], history: "TelemetryHistory") -> "AlarmWatches":
         from holdfast.watch.alarm_store import AlarmStore  # imports NumPy
-        from holdfast.watch.alarms import AlarmWatch
+        from holdfast.watch.alarms import AlarmWatches
 
-        store, found = AlarmStore(self._store.database), []
-        for declaration in (workload.alarms for workload in workloads if workload.alarms is not None):
-            try:
-                found.append(AlarmWatch(declaration, history.store, self._table, store))
-            except InvalidValue as error:
-                logger.warning("no alarms are evaluated: %s", error)
-        return found
+        declarations = [workload.alarms for workload in workloads if workload.alarms is not None]
+        return AlarmWatches(declarations, history.store, self._table, AlarmStore(self._store.database))
 
     def _require_watched(self, workload: str) -> None:
         if workload not in self._watched:
