@@ -38,7 +38,9 @@ class DetectorType(Protocol):
     def state_type(self) -> type[Any]:
         """The class of the detector's state. Called without arguments, it returns the initial state.
 
-        The detection loop saves the state with every bin, so msgspec must be able to encode and decode it.
+        The detection loop saves the state with every bin, so msgspec must be able to encode and decode it; NumPy arrays
+        are allowed. A saved state older than a minute is not used, unless the class has an attribute `max_age` in
+        seconds. If the state has a method `to_saved`, its result is saved.
         """
 
     def __call__(self, options: Any) -> Detector[Any]:
