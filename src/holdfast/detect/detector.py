@@ -37,7 +37,9 @@ class DetectorType(Protocol):
     def state_type(self) -> type[Any]:
         """The class of the detector's state. Called without arguments, it returns the initial state.
 
-        The detection loop saves the state with every bin, so msgspec must be able to encode and decode it.
+        The detection loop saves the state with every bin, so msgspec must be able to encode and decode it; NumPy arrays
+        are allowed. A saved state older than a minute is not used, unless the class has an attribute `max_age` in
+        seconds. If the state has a method `to_saved`, its result is saved.
         """
 
     def __call__(self, options: Any) -> Detector[Any]:
@@ -59,8 +61,7 @@ def parse_options(name: str, given: Mapping[str, Any]) -> Any:
     """Return the options of the detector called `name`, with defaults where `given` has none."""
     detector = DETECTORS.get(name)
     for attribute in ("options_type", "state_type"):
-        # Not by getattr: `state_type` may import NumPy.
-        if all(vars(kind).get(attribute) is None for kind in getattr(detector, "__mro__", (detector,))):
+        if attribute not in dir(detector):  # not hasattr: `state_type` may import NumPy
             raise InvalidValue(f"detector {name} has no {attribute}: see holdfast.detect.DetectorType")
     kind = detector.options_type
     known = list_option_names(kind)
