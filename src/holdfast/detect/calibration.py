@@ -5,6 +5,7 @@ of an isolated zone comes first, because it is the verdict that people wait for;
 failures, single instances and silence.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -117,7 +118,7 @@ def evaluate(
     findings, reports = _check_instances(find_all(step, situation), instances, step)
     scene = Scene(window, step, measurements, findings)
     resources = view_resources(step, measurements, window)
-    conclusion = _conclude(scene, findings, reports, resources, state, active)
+    conclusion = _conclude(scene, reports, resources, active)
     evidence = _collect_evidence(scene, find_strongest(step, situation), findings, reports, resources)
     verdict, confirmed_at = _choose(state, window, conclusion, findings, evidence)
     is_open = verdict.kind is not VerdictKind.HEALTHY and conclusion.summary != _NO_DATA
@@ -173,21 +174,16 @@ def _check_instances(
     for index, finding in enumerate(findings):
         if finding.guard is None and finding.signal is not Signal.THROUGHPUT:
             report = reports[index] = leave_out_worst(finding, bins, step)
-            if not report.is_zone:
-                finding = replace(finding, guard=Guard.INSTANCES)
-        checked.append(finding)
+            checked.append(finding if report.is_zone else replace(finding, guard=Guard.INSTANCES))
+        else:
+            checked.append(finding)
     return checked, reports
 
 
 def _conclude(
-    scene: Scene,
-    findings: Sequence[Finding],
-    reports: Mapping[int, InstanceReport],
-    resources: Sequence[ResourceView],
-    state: CalibratedState,
-    active: Mask,
+    scene: Scene, reports: Mapping[int, InstanceReport], resources: Sequence[ResourceView], active: Mask
 ) -> _Conclusion:
-    window, streams = scene.window, scene.step.state
+    window, streams, findings = scene.window, scene.step.state, scene.findings
     by_zone = scene.measurements.requests.sum(axis=(0, 2))
     if _is_learning(streams, window):
         until = format_time(streams.started_at + LEARNING)
@@ -204,9 +200,7 @@ def _conclude(
     failing = [each for each in resources if each.is_failing]
     if failing:
         view = failing[0]
-        return _Conclusion(
-            VerdictKind.SHARED, describe_resource(scene, view), view.since, zone=view.zone, resource=view.name
-        )
+        return _Conclusion(VerdictKind.SHARED, describe_resource(view), view.since, zone=view.zone, resource=view.name)
     regional = find_regional(scene.step, window.end, window.seconds)
     if zones or len(regional.zones) > 1:
         found = sorted({window.zones[each] for each in [*zones, *regional.zones]})
@@ -219,12 +213,12 @@ def _conclude(
             zone = window.zones[finding.zone]
             return _Conclusion(VerdictKind.INSTANCE, describe_finding(scene, finding, report), finding.since, zone=zone)
     silent = np.flatnonzero(throughput.find_silent(streams.throughput) & active).tolist()
-    if len(silent) == 1 and len(window.zones) > 1 and not scene.zones_out:
-        zone = silent[0]
-        since = window.end - float(streams.throughput.silent_bins[zone]) * window.seconds
-        path = _confirm_silence(scene, zone)
+    if len(silent) == 1 and not scene.zones_out:
+        quiet = int(silent[0])
+        since = window.end - float(streams.throughput.silent_bins[quiet]) * window.seconds
+        path = _confirm_silence(scene, quiet)
         kind = VerdictKind.ISOLATED if path else VerdictKind.UNKNOWN
-        return _Conclusion(kind, describe_silence(scene, zone, path), since, zone=window.zones[zone])
+        return _Conclusion(kind, describe_silence(scene, quiet, path), since, zone=window.zones[quiet])
     if silent:
         names = ", ".join(window.zones[each] for each in silent)
         return _Conclusion(VerdictKind.UNKNOWN, f"{names}: no requests are reported", window.end)
@@ -279,9 +273,7 @@ def _choose(
 
 
 def _renew(verdict: Verdict, window: Window, evidence: Mapping[str, Any]) -> Verdict:
-    from dataclasses import replace as replace_fields
-
-    return replace_fields(verdict, at=window.end, evidence=evidence)
+    return dataclasses.replace(verdict, at=window.end, evidence=evidence)
 
 
 def _build_verdict(window: Window, found: _Conclusion, evidence: Mapping[str, Any] | None = None) -> Verdict:

@@ -82,10 +82,9 @@ def _leave_out_slow(
     pool = len(step.thresholds) - 1
     row, zone = finding.row, finding.zone
     rows = slice(0, pool) if row == pool else slice(row, row + 1)
-    divisor = step.latency_step.dispersion
-    share = 1.0 / divisor[rows, zone, None]
+    share = 1.0 / step.latency_step.dispersion[rows, zone, None]
     if row == pool:
-        share = share / divisor[pool, zone]
+        share = share / step.latency_step.pool_dispersion
     usual = step.state.latency.score_sums / (step.state.latency.score_counts + latency.PRIOR_SCORES)
     sizes, sums = np.zeros((len(bins), len(names))), np.zeros((len(bins), len(names)))
     for index, each in enumerate(bins):

@@ -97,7 +97,7 @@ def describe_finding(scene: Scene, finding: Finding, report: InstanceReport | No
     )
 
 
-def describe_resource(scene: Scene, view: "ResourceView") -> str:
+def describe_resource(view: "ResourceView") -> str:
     """Return the sentence about a shared resource."""
     where = f", which is in {view.zone}" if view.zone else ""
     silent = f"; no answers in {', '.join(view.silent)}" if view.silent else ""
