@@ -3,3 +3,10 @@
 May import `telemetry`, and needs NumPy. Start reading at `scenarios.py` for the scenarios, at `traffic.py` for the
 measurements, at `windows.py` for the way to a detector, and at `files.py` for the way into files.
 """
+
+from holdfast._errors import MissingExtra
+
+try:
+    import numpy as _numpy  # noqa: F401 - only to see whether it is installed
+except ImportError as error:
+    raise MissingExtra("the simulation of zones (holdfast simulate zones)", "server") from error
