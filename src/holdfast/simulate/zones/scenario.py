@@ -184,10 +184,10 @@ def name_instance(zone: Zone, index: int, fleet: Fleet) -> str:
     return f"{zone}-{index + 1:02}" if fleet.instances > 1 else ""
 
 
-def in_zone(fleet: Fleet, zone: int, value: float, *, elsewhere: float = 0.0, share: float = 1.0) -> Matrix:
-    """Return `value` for a share of the operations in one zone, and `elsewhere` in the rest."""
+def in_zone(fleet: Fleet, zone: int, value: float, *, elsewhere: float = 0.0) -> Matrix:
+    """Return `value` for all operations in one zone, and `elsewhere` in the other zones."""
     matrix = np.full(fleet.requests.shape, elsewhere)
-    matrix[: max(1, round(share * len(matrix))), zone] = value
+    matrix[:, zone] = value
     return matrix
 
 
