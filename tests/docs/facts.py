@@ -70,6 +70,7 @@ PACKAGES = (
     "holdfast.shards.report",
     "holdfast.shards.stores",
     "holdfast.simulate",
+    "holdfast.simulate.zones",
     "holdfast.status",
     "holdfast.status.export",
     "holdfast.status.sns",

@@ -27,7 +27,7 @@ from holdfast.simulate.zones.traffic import Effect, Fleet, SimulatedBin, Traffic
 from holdfast.simulate.zones.windows import iterate_windows, to_window
 from holdfast.telemetry.window import Window
 
-__all__ = ["DetectorConformance"]
+__all__ = ["DetectorConformance", "SimulatedService"]
 
 ZONES = tuple(Zone(f"use1-az{number}") for number in range(1, 7))
 SECONDS = 10.0

@@ -10,3 +10,24 @@ try:
     import numpy as _numpy  # noqa: F401 - only to see whether it is installed
 except ImportError as error:
     raise MissingExtra("the simulation of zones (holdfast simulate zones)", "server") from error
+
+from holdfast.simulate.zones.scenario import Label, Scenario, Size, StateSpan, TelemetryFault
+from holdfast.simulate.zones.scenarios import SCENARIOS, create_scenario
+from holdfast.simulate.zones.traffic import Effect, Fleet, SimulatedBin, TrafficSimulation
+from holdfast.simulate.zones.windows import iterate_windows, to_window
+
+__all__ = [
+    "SCENARIOS",
+    "Effect",
+    "Fleet",
+    "Label",
+    "Scenario",
+    "SimulatedBin",
+    "Size",
+    "StateSpan",
+    "TelemetryFault",
+    "TrafficSimulation",
+    "create_scenario",
+    "iterate_windows",
+    "to_window",
+]

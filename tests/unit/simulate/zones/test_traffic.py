@@ -187,9 +187,7 @@ def test_instances_that_do_not_run_leave_their_traffic_to_the_others() -> None:
         ({"ramp": 50}, 190, 1.0),
     ],
 )
-def test_an_effect_is_on_in_its_time_in_bursts_or_growing(
-    changes: dict[str, Any], at: float, strength: float
-) -> None:
+def test_an_effect_is_on_in_its_time_in_bursts_or_growing(changes: dict[str, Any], at: float, strength: float) -> None:
     assert Effect(start=100, end=200, **changes).strength(at) == strength
 
 
