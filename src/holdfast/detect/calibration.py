@@ -1,8 +1,8 @@
 """Combine all evidence of the calibrated detector into one verdict. Pure.
 
-A verdict opens when evidence passes all guards, and closes when there has been no evidence for five minutes. Detection
-of an isolated zone comes first, because it is the verdict that people wait for; then shared resources, regional
-failures, single instances and silence.
+A verdict opens when evidence passes all guards, and closes when there has been no evidence for five minutes. A shared
+resource whose consumers fail in several zones comes first: a zone is not to blame for it, even the one that has the
+resource. Then come isolated zones, regional failures, single instances and silence.
 """
 
 import dataclasses
@@ -39,6 +39,7 @@ from holdfast.detect.streams import (
     StreamStep,
     advance,
     arrange,
+    arrange_instances,
     build_stream_state,
     forget_evidence,
 )
@@ -50,8 +51,6 @@ MAX_GAP = 60.0
 """Seconds without windows after which evidence from before no longer counts."""
 MAX_AGE = 86_400.0
 """Seconds without windows after which everything is learned again: traffic may have changed."""
-CONFIRMED_RISE = 0.5
-"""Share of a silent zone's traffic by which the others' must have risen to confirm that the zone lost it."""
 
 
 class CalibratedState(Struct):
@@ -89,8 +88,9 @@ def evaluate(
     """Return the next state and the verdict of a window."""
     if state.seen_until is not None and window.start < state.seen_until - window.seconds / 2:
         return state, state.verdict or _build_verdict(window, _Conclusion(VerdictKind.UNKNOWN, _REPEATED, window.end))
-    streams = _continue(state, window)
-    streams = arrange(streams, list_keys(window), window.end)
+    streams, instances = _continue(state, window)
+    shared = {operation for resource in window.resources for operation in resource.operations}
+    streams = arrange(streams, list_keys(window), shared, window.end)
     measurements = measure(window, {key: row for row, key in enumerate(streams.keys)})
     active = _select_zones(window, ZoneState.OUT, ZoneState.DRAINING)
     balanced = _select_zones(window, ZoneState.OUT, ZoneState.DRAINING, ZoneState.RETURNING)
@@ -102,10 +102,10 @@ def evaluate(
         active=active,
         balanced=balanced,
         false_isolations=false_isolations,
-        is_learning=state.verdict is None,
+        is_learning=state.verdict is None or _is_without_cause(state.verdict),
     )
     kept = round(INSTANCE_WINDOW / window.seconds)
-    instances = [*state.instances, step.instances][-kept:]
+    instances = [*arrange_instances(instances, streams.keys), step.instances][-kept:]
     regional_until = window.end + AFTER_REGIONAL if is_regional(step.state) else state.regional_until
     situation = Situation(
         window.end,
@@ -118,11 +118,10 @@ def evaluate(
     findings, reports = _check_instances(find_all(step, situation), instances, step)
     scene = Scene(window, step, measurements, findings)
     resources = view_resources(step, measurements, window)
-    conclusion = _conclude(scene, reports, resources, active)
+    conclusion = _conclude(scene, reports, resources, situation)
     evidence = _collect_evidence(scene, find_strongest(step, situation), findings, reports, resources)
     verdict, confirmed_at = _choose(state, window, conclusion, findings, evidence)
-    is_open = verdict.kind is not VerdictKind.HEALTHY and conclusion.summary != _NO_DATA
-    is_open = is_open and not _is_learning(step.state, window)
+    is_open = verdict.kind is not VerdictKind.HEALTHY and not _is_learning(step.state, window)
     return (
         CalibratedState(step.state, window.end, regional_until, verdict if is_open else None, confirmed_at, instances),
         verdict,
@@ -133,15 +132,15 @@ _REPEATED = "this window was evaluated before"
 _NO_DATA = "fewer than two zones report requests, so no zone can be compared with others"
 
 
-def _continue(state: CalibratedState, window: Window) -> StreamState:
+def _continue(state: CalibratedState, window: Window) -> tuple[StreamState, Sequence[InstanceBin]]:
     """Return what is known before a window: after a gap without the evidence, and after a day nothing."""
     zones = tuple(window.zones)
     if state.streams is None or state.streams.zones != zones or state.seen_until is None:
-        return build_stream_state(zones, window.start)
+        return build_stream_state(zones, window.start), ()
     gap = window.start - state.seen_until
     if gap > MAX_AGE:
-        return build_stream_state(zones, window.start)
-    return forget_evidence(state.streams) if gap > MAX_GAP else state.streams
+        return build_stream_state(zones, window.start), ()
+    return (forget_evidence(state.streams), ()) if gap > MAX_GAP else (state.streams, state.instances)
 
 
 def _select_zones(window: Window, *without: ZoneState) -> Mask:
@@ -162,6 +161,11 @@ def _find_deploys(window: Window) -> Mask:
     )
 
 
+def _is_without_cause(verdict: Verdict) -> bool:
+    """Return whether a verdict says only that there is too little data. It ends when there is data again."""
+    return verdict.kind is VerdictKind.UNKNOWN and verdict.zone is None
+
+
 def _is_learning(streams: StreamState, window: Window) -> bool:
     return window.end - streams.started_at < LEARNING
 
@@ -172,22 +176,28 @@ def _check_instances(
     """Return the findings, held back if a few instances may cause them, and the reports by index of the finding."""
     checked, reports = [], {}
     for index, finding in enumerate(findings):
-        if finding.guard is None and finding.signal is not Signal.THROUGHPUT:
+        # A deploy does not explain a single bad instance, so that verdict need not outlast one.
+        if finding.guard in (None, Guard.DEPLOY) and finding.signal is not Signal.THROUGHPUT:
             report = reports[index] = leave_out_worst(finding, bins, step)
-            checked.append(finding if report.is_zone else replace(finding, guard=Guard.INSTANCES))
+            is_held = finding.guard is None and not report.is_zone
+            checked.append(replace(finding, guard=Guard.INSTANCES) if is_held else finding)
         else:
             checked.append(finding)
     return checked, reports
 
 
 def _conclude(
-    scene: Scene, reports: Mapping[int, InstanceReport], resources: Sequence[ResourceView], active: Mask
+    scene: Scene, reports: Mapping[int, InstanceReport], resources: Sequence[ResourceView], situation: Situation
 ) -> _Conclusion:
     window, streams, findings = scene.window, scene.step.state, scene.findings
     by_zone = scene.measurements.requests.sum(axis=(0, 2))
     if _is_learning(streams, window):
         until = format_time(streams.started_at + LEARNING)
-        return _Conclusion(VerdictKind.UNKNOWN, f"learning the usual behaviour until {until}", window.end)
+        return _Conclusion(VerdictKind.UNKNOWN, f"learning the usual behaviour until {until}", streams.started_at)
+    failing = [each for each in resources if each.is_failing]
+    if failing:
+        view = failing[0]
+        return _Conclusion(VerdictKind.SHARED, describe_resource(view), view.since, zone=view.zone, resource=view.name)
     isolating = [each for each in findings if each.guard is None]
     zones = sorted({each.zone for each in isolating})
     if len(zones) == 1 and not scene.zones_out:
@@ -197,10 +207,6 @@ def _conclude(
         return _Conclusion(
             VerdictKind.ISOLATED, describe_finding(scene, best), best.since, zone=window.zones[best.zone]
         )
-    failing = [each for each in resources if each.is_failing]
-    if failing:
-        view = failing[0]
-        return _Conclusion(VerdictKind.SHARED, describe_resource(view), view.since, zone=view.zone, resource=view.name)
     regional = find_regional(scene.step, window.end, window.seconds)
     if zones or len(regional.zones) > 1:
         found = sorted({window.zones[each] for each in [*zones, *regional.zones]})
@@ -212,22 +218,22 @@ def _conclude(
             finding = findings[index]
             zone = window.zones[finding.zone]
             return _Conclusion(VerdictKind.INSTANCE, describe_finding(scene, finding, report), finding.since, zone=zone)
-    silent = np.flatnonzero(throughput.find_silent(streams.throughput) & active).tolist()
+    silent = np.flatnonzero(throughput.find_silent(streams.throughput) & situation.active).tolist()
     if len(silent) == 1 and not scene.zones_out:
         quiet = int(silent[0])
         since = window.end - float(streams.throughput.silent_bins[quiet]) * window.seconds
-        path = _confirm_silence(scene, quiet)
+        path = _confirm_silence(scene, quiet, situation.false_isolations)
         kind = VerdictKind.ISOLATED if path else VerdictKind.UNKNOWN
         return _Conclusion(kind, describe_silence(scene, quiet, path), since, zone=window.zones[quiet])
     if silent:
         names = ", ".join(window.zones[each] for each in silent)
         return _Conclusion(VerdictKind.UNKNOWN, f"{names}: no requests are reported", window.end)
-    if int((by_zone[active] > 0).sum()) < 2:
+    if int((by_zone[situation.active] > 0).sum()) < 2:
         return _Conclusion(VerdictKind.UNKNOWN, _NO_DATA, window.end)
     return _Conclusion(VerdictKind.HEALTHY, "no zone is worse than the others", window.end)
 
 
-def _confirm_silence(scene: Scene, zone: int) -> str:
+def _confirm_silence(scene: Scene, zone: int, false_isolations: float) -> str:
     """Return the second path that confirms that a silent zone has failed; "" if there is none.
 
     A stall of telemetry alone looks the same: neither canaries nor the traffic of other zones show it then.
@@ -237,14 +243,7 @@ def _confirm_silence(scene: Scene, zone: int) -> str:
     failed = measurements.faults[canaries, zone].sum()
     if canaries and failed and failed >= 0.5 * measurements.requests[canaries, zone].sum():
         return "canaries fail"
-    shares, level = state.throughput.shares, state.throughput.level
-    now = measurements.requests[state.is_server].sum()
-    share = float(shares[zone] / shares.sum()) if shares.sum() else 0.0
-    usual = level * (1 - share)
-    rise = now - usual
-    if rise >= CONFIRMED_RISE * level * share and rise > 5 * np.sqrt(max(usual, 1.0)):
-        return "the other zones get its traffic"
-    return ""
+    return "the other zones get its traffic" if throughput.has_moved(state.throughput, zone, false_isolations) else ""
 
 
 def _choose(
@@ -259,9 +258,9 @@ def _choose(
     key = conclusion.kind, conclusion.zone, conclusion.resource
     if known is not None and key == (known.kind, known.zone, known.resource):
         return _renew(known, window, evidence), window.end
-    if known is not None:
+    if known is not None and not _is_without_cause(known):
         is_out = known.zone is not None and known.zone in window.zones_out
-        is_supported = any(window.zones[each.zone] == known.zone for each in findings)
+        is_supported = any(each.is_fresh and window.zones[each.zone] == known.zone for each in findings)
         is_weaker = conclusion.kind in (VerdictKind.HEALTHY, VerdictKind.UNKNOWN) or (
             known.kind is VerdictKind.ISOLATED and conclusion.kind is VerdictKind.INSTANCE
         )

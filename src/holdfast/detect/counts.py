@@ -8,7 +8,6 @@ A stream is one operation, or all operations together: the pool, the last row of
 each stream and a column for each zone.
 """
 
-import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -77,7 +76,8 @@ class CountState(Struct):
     slow_expected: Array
     slow_requests: Array
     """Sums with a half-life of 40 s."""
-    fast_excess: Array
+    fast_faults: Array
+    fast_expected: Array
     fast_requests: Array
     """Sums with a half-life of 10 s."""
     evidence: Array
@@ -87,7 +87,7 @@ class CountState(Struct):
     against_past: Array
     """By rise, stream and zone: the zone against its own past only. A regional failure shows here."""
     rising_bins: Array
-    """By stream and zone: bins since the evidence was last zero."""
+    """By rise, stream and zone: bins since the evidence was last zero."""
 
 
 AXES = (
@@ -98,11 +98,11 @@ AXES = (
         "slow_faults",
         "slow_expected",
         "slow_requests",
-        "fast_excess",
+        "fast_faults",
+        "fast_expected",
         "fast_requests",
-        "rising_bins",
     ),
-    ("evidence", "against_others", "against_past"),
+    ("evidence", "against_others", "against_past", "rising_bins"),
 )
 """The arrays with a row for each operation; for each stream; and for each stream in the second axis."""
 
@@ -150,9 +150,15 @@ def get_ratios(state: CountState) -> Array:
 
 
 def get_evidence(state: CountState) -> Array:
-    """Return the evidence by stream and zone: the best of all rises, less the price of having tried several."""
-    best: Array = state.evidence.max(axis=0) - math.log(len(RISES))
+    """Return the evidence by stream and zone: the best of all rises."""
+    best: Array = state.evidence.max(axis=0)
     return best
+
+
+def get_rising_bins(state: CountState) -> Array:
+    """Return, by stream and zone, the bins since the best evidence was last zero."""
+    found: Array = np.take_along_axis(state.rising_bins, state.evidence.argmax(axis=0)[None], axis=0)[0]
+    return found
 
 
 def learn_counts(
@@ -231,13 +237,13 @@ def advance_counts(
     step = measure_surprise(k / clumps, m / clumps, 1.0 / (noises + 1.0 / shape))
     limits = conditions.thresholds[:, None]
     evidence = add_evidence(state.evidence, step, limits, limits + HEADROOM, seconds) * active
-    is_suspicious = (evidence.max(axis=0) - math.log(len(RISES)) > SUSPICIOUS).any(axis=1)
+    is_suspicious = (evidence.max(axis=0) > SUSPICIOUS).any(axis=1)
     is_calm = active & ~is_suspicious[:-1, None] & ~is_suspicious[-1] & (expected > 0) & conditions.settled[:, None]
     changes: dict[str, Array | int] = {
         "recent_faults": recent_k,
         "recent_expected": recent_e,
         "evidence": evidence,
-        "rising_bins": np.where((evidence > 0).any(axis=0), state.rising_bins + 1, 0.0),
+        "rising_bins": np.where(evidence > 0, state.rising_bins + 1, 0.0),
     }
     spread = clumps * (1 + noises * k.sum(axis=1, keepdims=True) / max(int(active.sum()), 1))
     others_step = _compare_with_others(k, e, spread)
@@ -280,7 +286,8 @@ def _sum_up(state: CountState, found: Array, seconds: float) -> dict[str, Array 
         "slow_faults": state.slow_faults * slow + faults,
         "slow_expected": state.slow_expected * slow + expected,
         "slow_requests": state.slow_requests * slow + requests,
-        "fast_excess": state.fast_excess * fast + faults - expected,
+        "fast_faults": state.fast_faults * fast + faults,
+        "fast_expected": state.fast_expected * fast + expected,
         "fast_requests": state.fast_requests * fast + requests,
     }
 
