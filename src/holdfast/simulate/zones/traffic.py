@@ -171,10 +171,10 @@ class TrafficSimulation:
             chances = np.broadcast_to(chances, requests.shape).copy()
             for index, share in now.single:
                 chances[:, :, index] = np.minimum(chances[:, :, index] + share, 1.0)
-        faults = random.binomial(requests, (1 - fleet.clumped) * chances)
+        faults = np.zeros_like(requests)
         if fleet.clumped:
-            clumps = random.binomial(requests, np.minimum(fleet.clumped / CLUMP * chances, 1.0))
-            faults = np.minimum(faults + CLUMP * clumps, requests)
+            faults = CLUMP * random.binomial(requests, np.minimum(fleet.clumped / CLUMP * chances, 1.0))
+        faults = np.minimum(faults + random.binomial(requests, (1 - fleet.clumped) * chances), requests)
         return SimulatedBin(at, requests, faults, self._draw_latencies(requests - faults, now))
 
     def _apply_effects(self, at: float) -> _Conditions:
@@ -215,8 +215,6 @@ class TrafficSimulation:
 
     def _walk(self, before: Matrix, memory: float, noise: float) -> Matrix:
         """Return the next value of a noise that keeps its standard deviation."""
-        if not noise:
-            return before
         return memory * before + math.sqrt(1 - memory**2) * noise * self.random.standard_normal(before.shape)
 
     def _draw_latencies(self, counts: "NDArray[np.int64]", now: _Conditions) -> Histograms:
