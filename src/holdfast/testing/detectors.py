@@ -120,19 +120,22 @@ class DetectorConformance:
     tells_instances: ClassVar[bool] = False
     """Whether it promises to tell a failing instance from a failing zone, although others have some faults, too."""
 
+    @classmethod
+    def build(cls) -> Detector[Any]:
+        """Return a detector with the options to test with."""
+        kind: DetectorType = cls.detector_type
+        return kind(kind.options_type() if cls.options is None else cls.options)
+
     @pytest.fixture
     def detector(self) -> Detector[Any]:
         """Return the detector under test."""
-        kind: DetectorType = self.detector_type
-        return kind(kind.options_type() if self.options is None else self.options)
+        return self.build()
 
     @pytest.fixture(scope="class")
     @classmethod
     def learned(cls) -> Any:
         """Return the state after the healthy windows that the detector needs. Tests must not change it."""
-        kind: DetectorType = cls.detector_type
-        detector = kind(kind.options_type() if cls.options is None else cls.options)
-        state = kind.state_type()
+        detector, state = cls.build(), cls.detector_type.state_type()
         for window in SimulatedService().windows(cls.learning):
             state, _ = detector.step(state, window)
         return state

@@ -249,7 +249,7 @@ class TrafficSimulation:
             chances = np.broadcast_to(now.slow, now.shift.shape).reshape(-1)
             logs += math.log(SLOW_FACTOR) * (random.random(len(cells)) < chances[pairs])
         buckets = np.clip(np.ceil(logs * _PER_LOG).astype(np.int64) - 1 - LOWEST_BUCKET, 0, BUCKETS - 1)
-        keys = cells * BUCKETS + buckets
+        keys = (cells * BUCKETS + buckets).astype(np.int32)  # sorts twice as fast
         keys.sort()
         first = np.flatnonzero(np.concatenate(([True], keys[1:] != keys[:-1])))
         values = np.diff(first, append=len(keys))
