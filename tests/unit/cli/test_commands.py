@@ -81,6 +81,8 @@ COMMANDS = [
     "shards remove",
     "shards report",
     "shards suspects",
+    "simulate",
+    "simulate zones",
     "telemetry",
     "telemetry send",
     "telemetry show",
@@ -100,7 +102,19 @@ def plain(text: str) -> str:
     return " ".join(text.split())
 
 
-GROUPS = ["alarms", "aurora", "calls", "calls simulate", "credential", "export", "queue", "shards", "telemetry", "zone"]
+GROUPS = [
+    "alarms",
+    "aurora",
+    "calls",
+    "calls simulate",
+    "credential",
+    "export",
+    "queue",
+    "shards",
+    "simulate",
+    "telemetry",
+    "zone",
+]
 
 
 def in_group(group: str) -> list[str]:

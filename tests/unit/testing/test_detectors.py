@@ -124,6 +124,7 @@ def test_a_detector_that_breaks_a_promise_fails(kind: type[Fixed], test: str, ar
     class Suite(DetectorConformance):
         detector_type: ClassVar = kind
         detects_within = 3
+        reports_regional = True
         tells_instances = True
 
     given = {"detector": kind(NoOptions()), "learned": Count(), "service": SimulatedService(), **arguments}
