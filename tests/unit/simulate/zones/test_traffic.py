@@ -83,7 +83,7 @@ def test_traffic_follows_the_day() -> None:
 )
 def test_faults_vary_more_than_by_chance_with_noise(noise: dict[str, float], least: float) -> None:
     def dispersion(fleet: Fleet) -> float:
-        faults = np.array([each.faults for each in run(fleet, bins=400, has_latency=False)])
+        faults = np.array([each.faults for each in run(fleet, bins=250, has_latency=False)])
         return float((faults.var(axis=0) / faults.mean(axis=0)).mean())
 
     assert dispersion(build()) == pytest.approx(1.0, abs=0.15)
@@ -92,7 +92,7 @@ def test_faults_vary_more_than_by_chance_with_noise(noise: dict[str, float], lea
 
 def test_common_noise_moves_all_zones_and_zone_noise_one() -> None:
     def correlation(fleet: Fleet) -> float:
-        faults = np.array([each.faults.sum(axis=(0, 2)) for each in run(fleet, bins=400, has_latency=False)])
+        faults = np.array([each.faults.sum(axis=(0, 2)) for each in run(fleet, bins=250, has_latency=False)])
         return float(np.corrcoef(faults[:, 0], faults[:, 1])[0, 1])
 
     assert correlation(build(common_noise=0.4)) > 0.5
