@@ -165,9 +165,9 @@ def _draw(result: "ReplayResult", histories: "Mapping[str, ZoneHistory]", labels
 
 
 def _print(result: "ReplayResult", scores: "Sequence[JudgeScore]", *, has_labels: bool) -> None:
-    hours = (result.end - result.start) / 3600
+    hours, bins = (result.end - result.start) / 3600, format_count(result.bins, "bin")
     print(
-        f"{format_count(result.bins, 'bin')} of {result.seconds:g} s, {hours:.1f} hours from {format_time(result.start)}: "
+        f"{bins} of {result.seconds:g} s, {hours:.1f} hours from {format_time(result.start)}: "
         f"{format_count(result.rows, 'row')} in {result.elapsed_seconds:.1f} s"
     )
     counts = {

@@ -49,8 +49,8 @@ def spread_histograms(rows: int, owners: Integers, buckets: Floats, counts: Floa
         raise InvalidValue("growth of a histogram: expected more than 1, such as 1.1")
     kept = counts > 0
     width = np.log2(growths[kept]) * PER_DOUBLING
-    low = np.clip(whole[kept] * width + _MILLISECOND, LOWEST, HIGHEST)
-    high = np.clip(low + width, LOWEST, HIGHEST)
+    begin = whole[kept] * width + _MILLISECOND
+    low, high = np.clip(begin, LOWEST, HIGHEST), np.clip(begin + width, LOWEST, HIGHEST)
     values, owner = np.rint(counts[kept]), owners[kept]
     first = np.floor(low).astype(np.int64)
     last = np.maximum(np.ceil(high).astype(np.int64) - 1, first)
