@@ -105,8 +105,9 @@ class RecordedFiles:
     """Several files, read in the order of time. Use as a context manager."""
 
     def __init__(self, options: ReadingOptions, labels: LabelTable) -> None:
-        self._stack = ExitStack()
-        self._files = [_OpenFile(path, options, labels, self._stack) for path in options.paths]
+        with ExitStack() as stack:  # closes the files that were opened before one that cannot be
+            self._files = [_OpenFile(path, options, labels, stack) for path in options.paths]
+            self._stack = stack.pop_all()
 
     def __enter__(self) -> "RecordedFiles":
         return self

@@ -6,30 +6,27 @@ from typing import Any
 import pytest
 
 from holdfast._errors import InvalidValue
-from holdfast._types import Operation, Outcome, Side, Zone
+from holdfast._types import Operation, Zone
 from holdfast.replay import emf_rows
 from holdfast.replay.emf_rows import EmfReader
 from holdfast.replay.rows import LabelTable, Rows
-from holdfast.telemetry.emf import encode_emf
+from holdfast.telemetry.emf import RequestRecord, encode_emf
 from holdfast.telemetry.source import SourceWorkload
 from tests.unit.replay.recorded import START
 
 
 def write(second: float, zone: str = "use1-az1", *, workload: str = "shop", is_fault: bool = False) -> bytes:
     return encode_emf(
-        Outcome(
-            workload=workload,
+        RequestRecord(
+            namespace=f"{workload}/web",
             operation=Operation("cart", "add"),
+            region="us-east-1",
             zone=Zone(zone),
             instance="i-1",
             at=START + second,
-            side=Side.SERVER,
-            count_2xx=0 if is_fault else 1,
-            count_5xx=1 if is_fault else 0,
-            success_seconds=() if is_fault else (0.04,),
-            fault_seconds=(0.01,) if is_fault else (),
-        ),
-        region="us-east-1",
+            status=500 if is_fault else 200,
+            seconds=0.04,
+        )
     )
 
 
