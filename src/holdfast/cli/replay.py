@@ -49,7 +49,7 @@ def replay(
     option: Annotated[
         tuple[str, ...], Parameter(help="A setting of the detectors, as name=value. May be repeated.")
     ] = (),
-    alarms: Annotated[bool, Parameter(help="Whether alarms are evaluated.", negative="--no-alarms")] = True,
+    no_alarms: Annotated[bool, Parameter(help="Run only detectors, without alarms: quicker.")] = False,
     against: Annotated[
         Path | None, Parameter(help="CSV of known failures, to score the run: start, end, kind, zone.")
     ] = None,
@@ -108,7 +108,7 @@ def replay(
         ),
         workloads=_list_workloads(loaded),
         detectors=_parse_detectors(detector, option),
-        with_alarms=alarms,
+        with_alarms=not no_alarms,
         deployments=tuple(_read_table(deploys, parse_deployments)),
         states=tuple(_read_table(zone_states, parse_states)),
         resources=tuple(_read_table(resources, parse_resources)),

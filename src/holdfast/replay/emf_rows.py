@@ -86,14 +86,13 @@ class EmfReader:
         self._decoder = EmfDecoder([SourceWorkload(each, known) for each in sorted(names)], (), self._seconds)
 
     def _refuse(self, block: bytes, batch: SourceBatch) -> None:
-        for number, line in enumerate(block.split(b"\n"), self._line + 1):
-            found = self._decoder.decode(line, _ALWAYS)
-            if found.refused:
-                problem = f"{self._name}, line {number}: {found.problem}"
-                if not self._skips_bad:
-                    raise InvalidValue(problem)
-                self.first_problem = self.first_problem or problem
-                break
+        if not self.first_problem:
+            lines = enumerate(block.split(b"\n"), self._line + 1)
+            found = ((number, self._decoder.decode(line, _ALWAYS).problem) for number, line in lines)
+            number, problem = next((each for each in found if each[1] is not None), (self._line + 1, batch.problem))
+            self.first_problem = f"{self._name}, line {number}: {problem}"
+        if not self._skips_bad:
+            raise InvalidValue(self.first_problem)
         self.bad_rows += sum(batch.refused.values())
 
     def _build(self, deltas: Sequence[BinDelta]) -> Rows:

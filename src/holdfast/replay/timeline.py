@@ -58,8 +58,7 @@ class Timeline:
 
     def add(self, rows: Rows, watermark: float) -> Iterator[RecordedBin]:
         """Add rows, and yield the bins that are complete. All later rows are at most `horizon` before `watermark`."""
-        if len(rows):
-            self._held.append(rows)
+        self._held.append(rows)
         if watermark - self.horizon > -math.inf:
             yield from self._pop(math.floor((watermark - self.horizon) / self.seconds + 1e-6))
 

@@ -71,6 +71,13 @@ def test_a_line_that_is_no_record_is_named() -> None:
     assert read(b"oops", skips_bad=True)[1] == []
 
 
+def test_the_first_problem_of_several_blocks_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emf_rows, "BLOCK_BYTES", 10)
+    reader, parts, _ = read(write(1), b"first", b"another one", write(2), skips_bad=True)
+    assert (sum(map(len, parts)), reader.bad_rows) == (2, 2)
+    assert reader.first_problem.startswith("a.log, line 2: ")
+
+
 def test_with_settings_only_their_workloads_are_read() -> None:
     known = [SourceWorkload("shop", frozenset({Zone("use1-az1")}))]
     _, (rows,), _ = read(write(1), workloads=known)

@@ -97,6 +97,15 @@ def test_without_instances_the_alarm_below_counts() -> None:
     assert found.closed is None
 
 
+def test_a_gap_without_data_leaves_alarms_as_they_are() -> None:
+    lines = list(write_lines(36, failing=range(6, 26), operations=1, requests=200))
+    gap = range(START + 250, START + 290)
+    (found,) = judge_alarms(
+        [line for line in lines if line[0] == "t" or int(line[:10]) not in gap], has_instances=False
+    ).found
+    assert found.zone == ZONES[1]
+
+
 def test_alarms_may_have_the_period_of_a_bin() -> None:
     lines = list(write_lines(12, failing=range(4, 9), operations=1, requests=200))
     (found,) = judge_alarms(lines, period=10, has_instances=False).found

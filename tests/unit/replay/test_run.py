@@ -23,8 +23,8 @@ LINES = list(write_lines(40, failing=range(20, 30), operations=1))
 
 def run_files(*paths: Path, seconds: float | None = None, skips_bad: bool = False, **options: Any) -> ReplayResult:
     reading = ReadingOptions(paths=paths, seconds=seconds, skips_bad=skips_bad, workloads=())
-    options = {"default_detector": "threshold", "with_alarms": False} | options
-    return replay(ReplayOptions(reading=reading, **options))
+    chosen: dict[str, Any] = {"default_detector": "threshold", "with_alarms": False, **options}
+    return replay(ReplayOptions(reading=reading, **chosen))
 
 
 def write(path: Path, lines: list[str]) -> Path:
@@ -117,10 +117,13 @@ def test_prometheus_and_embedded_metric_format_are_told_from_csv(tmp_path: Path)
 def test_files_that_cannot_be_read_are_told(tmp_path: Path, plain: Path) -> None:
     broken = tmp_path / "broken.csv.gz"
     broken.write_bytes(gzip.compress(plain.read_bytes())[:-20])
+    torn = tmp_path / "torn.csv.gz"
+    torn.write_bytes(gzip.compress("\n".join(write_lines(400)).encode())[:-200])
     for path, complaint in (
         (tmp_path / "none.csv", "No such file"),
         (tmp_path, "Is a directory"),
         (broken, "cannot be read"),
+        (torn, r"torn\.csv\.gz cannot be read"),
         (write(tmp_path / "empty.csv", [HEADER]), "there are no rows"),
     ):
         with pytest.raises(InvalidValue, match=complaint):

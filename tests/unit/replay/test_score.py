@@ -15,8 +15,8 @@ RECORDING = Recording(start=0, end=2 * WEEK, seconds=10, arrivals={100: 112.0})
 
 
 def verdict(opened: float, closed: float | None = None, kind: str = "isolated", **more: Any) -> ReplayedVerdict:
-    more = {"zone": ONE, "since": opened - 15} | more
-    return ReplayedVerdict(judge="d", workload="shop", kind=VerdictKind(kind), opened=opened, closed=closed, **more)
+    fields: dict[str, Any] = {"zone": ONE, "since": opened - 15, **more}
+    return ReplayedVerdict(judge="d", workload="shop", kind=VerdictKind(kind), opened=opened, closed=closed, **fields)
 
 
 def label(start: float, end: float, kind: str = "isolated", **more: Any) -> Label:

@@ -12,7 +12,8 @@ from holdfast.telemetry.window import Deployment, SharedResource
 
 
 def test_labels_have_a_time_a_kind_and_what_failed() -> None:
-    text = "\ufeffstart,end,kind,zone,resource,instance\n\n5,9,Isolated,z1,,\n# later\n10,,shared,,db,\n11,12,instance,z1,,i-1\n"
+    rows = ("", "5,9,Isolated,z1,,", "# later", "10,,shared,,db,", "11,12,instance,z1,,i-1")
+    text = "\n".join(("\ufeffstart,end,kind,zone,resource,instance", *rows))
     assert parse_labels("l.csv", text) == [
         Label(start=5, end=9, kind="isolated", zone=Zone("z1")),
         Label(start=10, end=math.inf, kind="shared", resource="db"),
