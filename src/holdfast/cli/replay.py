@@ -191,7 +191,7 @@ def _print(result: "ReplayResult", scores: "Sequence[JudgeScore]", *, has_labels
                     each.judge,
                     each.workload,
                     each.kind,
-                    each.zone or each.resource,
+                    each.resource or each.zone,
                     each.summary,
                 )
                 for each in result.verdicts
@@ -221,7 +221,7 @@ def _print_labels(scores: "Sequence[JudgeScore]") -> None:
             (
                 format_time(found.label.start),
                 found.label.kind,
-                found.label.zone or found.label.resource,
+                found.label.resource or found.label.zone,
                 score.judge,
                 found.result,
                 _format_delay(found.delay),
