@@ -117,6 +117,8 @@ def replay(
     result = _run(options, histories if picture.svg is not None else None)
     recording = Recording(start=result.start, end=result.end, seconds=result.seconds, arrivals=result.arrivals)
     scores = [score_judge(judge, result.verdicts, labels, recording) for judge in result.judges]
+    if len(histories) > 1:
+        print_note(f"the picture shows {next(iter(histories))}: draw one workload at a time", as_json=json)
     picture.draw(lambda: _draw(result, histories, labels))
     if json:
         print_json(build_report(result, scores, has_labels=against is not None))
@@ -157,8 +159,6 @@ def _run(options: "ReplayOptions", histories: "dict[str, ZoneHistory] | None") -
 def _draw(result: "ReplayResult", histories: "Mapping[str, ZoneHistory]", labels: "Sequence[Label]") -> str:
     from holdfast.replay.picture import draw_replay
 
-    if len(histories) > 1:
-        print_note(f"the picture shows {next(iter(histories))}: draw one workload at a time", as_json=False)
     workload, history = next(iter(histories.items()))
     span = result.start, result.end
     return draw_replay(workload, history, span, result.verdicts, labels=labels, judges=result.judges)
