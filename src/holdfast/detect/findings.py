@@ -74,6 +74,8 @@ class Finding(Struct, frozen=True):
     """What holds it back; None if it isolates."""
     is_fast: bool = False
     """Whether so much traffic is affected that no deploy explains it."""
+    excess: float = 0.0
+    """How much worse the zone is now: failed or slow requests as a share of all, or the logarithm of the slowdown."""
 
 
 class Situation(Struct, frozen=True):
@@ -119,7 +121,7 @@ def is_regional(state: StreamState) -> bool:
     excess = found.slow_faults[-1] - found.slow_expected[-1]
     past = found.against_past.max(axis=0)[-1]
     is_worse = (rise > POOL_UNWELL) & (excess > UNWELL_FAULTS) & (past > REGIONAL_EVIDENCE)
-    slower = state.latency.against_past.max(axis=0)[-1] - math.log(len(latency.SHIFTS)) > SUSPICIOUS
+    slower = state.latency.against_past.max(axis=0)[-1] > SUSPICIOUS
     return int(is_worse.sum()) >= 2 or int(slower.sum()) >= 2
 
 
@@ -131,21 +133,22 @@ def find_all(step: StreamStep, situation: Situation) -> list[Finding]:
         for row, zone in _find_above(source.evidence, step.thresholds):
             if source.signal is Signal.LATENCY:
                 guard = _guard_latency(state, source.evidence, row, zone, situation)
-                slowdown = float(latency.get_shifts(state.latency, fast=True)[-1, zone])
-                is_fast = slowdown >= FAST_SLOWDOWN
+                shifts = latency.get_shifts(state.latency, fast=True)[:, zone]
+                excess, is_fast = float(shifts[row]), float(shifts[-1]) >= FAST_SLOWDOWN
             else:
                 part = state.counts if source.signal is Signal.FAULTS else state.slow
                 guard = _guard_counts(part, source.evidence, row, zone, situation)
                 total = max(float(state.counts.fast_requests[-1, zone]), 1.0)
-                excess = float(part.fast_faults[row, zone] - part.fast_expected[row, zone])
-                is_fast = excess >= FAST_EXCESS * total
+                excess = float(part.fast_faults[row, zone] - part.fast_expected[row, zone]) / total
+                is_fast = excess >= FAST_EXCESS
             if guard is None and not is_fast and situation.must_outlast_deploy[zone]:
                 streams = 1 if row == len(step.thresholds) - 1 else int(step.is_known[:-1].sum())
                 needed = find_deploy_threshold(streams, len(situation.active), situation.false_isolations)
                 recent = [each[:, row, zone] / PACKED for each in source.recent]
                 if not outlasts_deploy(recent, needed, situation.seconds):
                     guard = Guard.DEPLOY
-            found.append(replace(source.build(row, zone, step, situation), guard=guard, is_fast=is_fast))
+            built = source.build(row, zone, step, situation)
+            found.append(replace(built, guard=guard, is_fast=is_fast, excess=excess))
     return found
 
 
@@ -196,7 +199,8 @@ def _guard_counts(part: CountState, evidence: Array, row: int, zone: int, situat
     is_higher = (part.slow_faults[row] > limit * part.slow_expected[row]) & (excess >= UNWELL_FAULTS)
     is_unwell = bool(((is_higher | (evidence[row] > SUSPICIOUS)) & others).any())
     worst = float(np.max(rise, where=others, initial=0.0))
-    if float(against_others[zone]) < GUARD or bool((against_others[others] >= GUARD).any()):
+    also = others & (against_others >= GUARD) & (evidence[row] > 0)
+    if float(against_others[zone]) < GUARD or bool(also.any()):
         return Guard.OTHERS_TOO
     if float(rise[zone]) < CLEARLY_WORSE * worst:
         return Guard.NOT_WORSE
@@ -212,7 +216,7 @@ def _guard_counts(part: CountState, evidence: Array, row: int, zone: int, situat
 def _guard_latency(state: StreamState, evidence: Array, row: int, zone: int, situation: Situation) -> Guard | None:
     others = situation.active.copy()
     others[zone] = False
-    past = state.latency.against_past.max(axis=0)[row, zone] - math.log(len(latency.SHIFTS))
+    past = state.latency.against_past.max(axis=0)[row, zone]
     shifts = latency.get_shifts(state.latency, fast=False)[row]
     if float(past) < GUARD:
         return Guard.OWN_PAST

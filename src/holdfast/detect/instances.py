@@ -12,6 +12,8 @@ from holdfast.detect.streams import InstanceBin, StreamStep
 
 FEW = 6
 """Below this number of instances one is left out, and from it on two, or more of a large zone."""
+REST_FAILS, REST_HEALTHY = 0.3, 0.1
+"""Shares of the excess of the zone from which the rest of it fails, and below which the rest is healthy."""
 BLAMED = 0.3
 """Share of the worst instance's excess from which another one is blamed, too."""
 LEFT_OUT = 0.1
@@ -22,26 +24,28 @@ class InstanceReport(NamedTuple):
     """The evidence against a zone without its worst instances."""
 
     worst: tuple[str, ...]
-    """The instances that were left out; none if the zone has a single instance."""
+    """The instances to blame; none if the zone has a single instance, which cannot be told from its zone."""
     instances: int
     evidence: float
+    rest: float
+    """How much worse the rest of the zone is than expected, as a share of how much worse the whole zone is."""
 
     @property
     def is_zone(self) -> bool:
-        """Whether the rest of the zone fails, too. A single instance cannot be told from its zone."""
-        return not self.worst or self.evidence >= GUARD
+        """Whether the rest of the zone fails, too."""
+        return not self.worst or (self.evidence >= GUARD and self.rest >= REST_FAILS)
 
     @property
     def is_instance(self) -> bool:
         """Whether the rest of the zone is healthy."""
-        return bool(self.worst) and self.evidence < 0
+        return not self.is_zone and (self.evidence < 0 or self.rest < REST_HEALTHY)
 
 
 def leave_out_worst(finding: Finding, bins: Sequence[InstanceBin], step: StreamStep) -> InstanceReport:
     """Return the evidence of the last minutes without the worst instances of the zone."""
     names = sorted({name for each in bins for name in each.names[finding.zone] if name})
     if len(names) < 2:
-        return InstanceReport((), len(names), GUARD)
+        return InstanceReport((), len(names), GUARD, 1.0)
     if finding.signal is Signal.LATENCY:
         return _leave_out_slow(finding, bins, step, names)
     return _leave_out_failing(finding, bins, step, names)
@@ -57,25 +61,27 @@ def _leave_out_failing(
     weights = found.dispersion.weights[:, zone, None] if row == pool else np.ones((1, 1))
     counted, predicted = np.zeros((len(bins), len(names))), np.zeros((len(bins), len(names)))
     for index, each in enumerate(bins):
-        own = [names.index(name) for name in each.names[zone] if name]
-        if not own:
-            continue
-        requests, faults, whole = (
+        requests, faults, expected = (
             (each.requests, each.faults, each.predicted)
             if finding.signal is Signal.FAULTS
             else (each.latencies, each.slow, each.slow_predicted)
         )
-        requests, faults = requests[rows, zone, : len(own)] * weights, faults[rows, zone, : len(own)] * weights
-        total = requests.sum()
-        counted[index, own] = faults.sum(axis=0)
-        predicted[index, own] = whole[row, zone] * requests.sum(axis=0) / total if total else 0.0
+        requests, faults, whole = requests[rows, zone], faults[rows, zone], expected[rows, zone, None]
+        total = requests.sum(axis=1, keepdims=True)
+        # The sum over operations, not the prediction of the pool: the pool had other operations some minutes ago.
+        shares = np.divide(whole * requests, total, out=np.zeros(requests.shape), where=total > 0)
+        columns, own = _find_columns(each.names[zone], names)
+        counted[index, own] = (faults * weights).sum(axis=0)[columns]
+        predicted[index, own] = (shares * weights).sum(axis=0)[columns]
     rest, worst = _split((counted - predicted).sum(axis=0), names)
     clump, noise = float(found.dispersion.clump[row]), float(found.dispersion.noise[row])
     k, m = counted[:, rest].sum(axis=1) / clump, predicted[:, rest].sum(axis=1) / clump
     step_by_rise = counts.measure_surprise(k[:, None], m[:, None], np.array(1.0 / (noise + counts.LOWEST_NOISE)))[
         :, :, 0
     ]
-    return InstanceReport(worst, len(names), _sum_up(step_by_rise))
+    whole = (counted - predicted).sum() / max(predicted.sum(), 1e-9)
+    rest_excess = (counted - predicted)[:, rest].sum() / max(predicted[:, rest].sum(), 1e-9)
+    return InstanceReport(worst, len(names), _sum_up(step_by_rise), _compare(rest_excess, whole))
 
 
 def _leave_out_slow(
@@ -86,23 +92,36 @@ def _leave_out_slow(
     rows = slice(0, pool) if row == pool else slice(row, row + 1)
     share = 1.0 / step.latency_step.dispersion[rows, zone, None]
     if row == pool:
-        share = share / step.latency_step.pool_dispersion
+        in_pool = step.fault_step.dispersion.weights[:, zone, None] > 0
+        share = share * in_pool / step.latency_step.pool_dispersion
     usual = step.state.latency.score_sums / (step.state.latency.score_counts + latency.PRIOR_SCORES)
     sizes, sums = np.zeros((len(bins), len(names))), np.zeros((len(bins), len(names)))
     for index, each in enumerate(bins):
-        own = [names.index(name) for name in each.names[zone] if name]
-        n = each.latencies[rows, zone, : len(own)]
+        columns, own = _find_columns(each.names[zone], names)
+        n = each.latencies[rows, zone][:, columns]
         others_n = each.latencies[rows].sum(axis=(1, 2)) - each.latencies[rows, zone].sum(axis=1)
         others_s = (each.scores[rows].sum(axis=2) - each.latencies[rows].sum(axis=2) * usual[rows]).sum(axis=1)
         own_s = each.scores[rows, zone].sum(axis=1) - each.latencies[rows, zone].sum(axis=1) * usual[rows, zone]
         others = np.divide(others_s - own_s, others_n, out=np.zeros(len(others_n)), where=others_n > 0)
-        s = each.scores[rows, zone, : len(own)] - n * (usual[rows, zone] + others)[:, None]
+        s = each.scores[rows, zone][:, columns] - n * (usual[rows, zone] + others)[:, None]
         sizes[index, own], sums[index, own] = (n * share).sum(axis=0), (s * share).sum(axis=0)
     rest, worst = _split(sums.sum(axis=0), names)
     gap = latency.SHIFTS[:, 0] - latency.MARGIN
     square = (latency.SHIFTS[:, 0] ** 2 - latency.MARGIN**2) / 2
     step_by_shift = gap * sums[:, rest].sum(axis=1) - square * sizes[:, rest].sum(axis=1)
-    return InstanceReport(worst, len(names), _sum_up(step_by_shift))
+    whole = sums.sum() / max(sizes.sum(), 1e-9)
+    rest_excess = sums[:, rest].sum() / max(sizes[:, rest].sum(), 1e-9)
+    return InstanceReport(worst, len(names), _sum_up(step_by_shift), _compare(rest_excess, whole))
+
+
+def _compare(rest: float, whole: float) -> float:
+    return float(rest / whole) if whole > 0 else 0.0
+
+
+def _find_columns(found: Sequence[str], names: Sequence[str]) -> tuple[list[int], list[int]]:
+    """Return the columns of instances that have a name, and the positions of their names."""
+    columns = [column for column, name in enumerate(found) if name]
+    return columns, [names.index(found[column]) for column in columns]
 
 
 def _split(badness: Array, names: Sequence[str]) -> tuple[list[int], tuple[str, ...]]:
