@@ -73,6 +73,7 @@ app.command("holdfast.cli.demo:demo", name="demo", help_epilogue=EXIT_CODES_HELP
 app.command("holdfast.cli.deploy:app", name="deploy")
 app.command("holdfast.cli.export:app", name="export")
 app.command("holdfast.cli.queue:app", name="queue")
+app.command("holdfast.cli.replay:replay", name="replay", help_epilogue=EXIT_CODES_HELP)
 app.command("holdfast.cli.shards:app", name="shards")
 app.command("holdfast.cli.simulate:app", name="simulate")
 app.command("holdfast.cli.telemetry:app", name="telemetry")
