@@ -25,7 +25,8 @@ from holdfast.replay.rows import LabelTable, Rows, concatenate
 from holdfast.replay.timeline import HORIZON_SECONDS, OutOfOrder, RecordedBin, Timeline, find_bin_seconds
 from holdfast.replay.windows import StateSpan, WindowBuilder
 from holdfast.telemetry.bins import BIN_SECONDS, BinKey
-from holdfast.telemetry.window import Deployment, SharedResource, Window
+from holdfast.telemetry.context import Deployment, SharedResource
+from holdfast.telemetry.window import Window
 
 SECOND_PROCESS_BYTES = 8 * 2**20
 """Size of files from which a second process is worth its start."""

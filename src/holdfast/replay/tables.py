@@ -12,7 +12,7 @@ from holdfast._names import parse_operation
 from holdfast._types import Zone, ZoneState
 from holdfast.replay.csv_bins import parse_time
 from holdfast.replay.windows import StateSpan
-from holdfast.telemetry.window import Deployment, SharedResource
+from holdfast.telemetry.context import Deployment, SharedResource
 
 Value = TypeVar("Value")
 

@@ -11,7 +11,8 @@ from holdfast.replay.rows import Rows
 from holdfast.replay.timeline import RecordedBin
 from holdfast.telemetry.bins import BinKey
 from holdfast.telemetry.block import Histograms, Integers
-from holdfast.telemetry.window import Cells, Deployment, SharedResource, Window
+from holdfast.telemetry.context import DEPLOYMENT_SECONDS, Deployment, SharedResource
+from holdfast.telemetry.window import Cells, Window
 
 _SIDES = tuple(Side)
 _MAX_LAYOUTS = 64
@@ -68,7 +69,9 @@ class WindowBuilder:
             zones=self.zones,
             instances=tuple(() for _ in self.zones),
             states=self._find_states(start, end),
-            deployments=tuple(each for each in self._deployments if each.start < end and each.end > start),
+            deployments=tuple(
+                each for each in self._deployments if each.start < end and each.end > end - DEPLOYMENT_SECONDS
+            ),
             resources=self._resources,
         )
         rows = self.select(recorded.rows, keys)

@@ -15,7 +15,8 @@ from holdfast.replay.files import ReadingOptions
 from holdfast.replay.report import ReplayResult
 from holdfast.replay.run import ReplayedWorkload, ReplayOptions, replay
 from holdfast.replay.windows import StateSpan
-from holdfast.telemetry.window import SharedResource, Window
+from holdfast.telemetry.context import SharedResource
+from holdfast.telemetry.window import Window
 from tests.unit.replay.recorded import HEADER, START, ZONES, write_lines
 
 LINES = list(write_lines(40, failing=range(20, 30), operations=1))

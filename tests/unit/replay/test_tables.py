@@ -8,7 +8,7 @@ import pytest
 from holdfast._errors import InvalidValue
 from holdfast._types import Operation, Zone, ZoneState
 from holdfast.replay.tables import Label, parse_deployments, parse_labels, parse_resources, parse_states
-from holdfast.telemetry.window import Deployment, SharedResource
+from holdfast.telemetry.context import Deployment, SharedResource
 
 
 def test_labels_have_a_time_a_kind_and_what_failed() -> None:

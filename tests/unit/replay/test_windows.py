@@ -6,7 +6,7 @@ from holdfast._types import Operation, Side, Zone, ZoneState
 from holdfast.replay.timeline import RecordedBin, Timeline
 from holdfast.replay.windows import StateSpan, WindowBuilder
 from holdfast.telemetry import Bin, BinKey, build_window
-from holdfast.telemetry.window import Deployment, SharedResource
+from holdfast.telemetry.context import Deployment, SharedResource
 from tests.unit.replay import recorded
 from tests.unit.replay.recorded import START, read
 

@@ -20,7 +20,7 @@ from holdfast.simulate.zones.scenario import (
 )
 from holdfast.simulate.zones.traffic import Effect
 from holdfast.telemetry.bins import BIN_SECONDS
-from holdfast.telemetry.window import Deployment
+from holdfast.telemetry.context import Deployment
 
 DEPLOY_EVERY = 1800.0
 """Seconds from one deploy to the next: often enough to have three in a scenario of two hours."""

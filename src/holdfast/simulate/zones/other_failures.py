@@ -17,7 +17,7 @@ from holdfast.simulate.zones.scenario import (
     in_zone,
 )
 from holdfast.simulate.zones.traffic import Effect
-from holdfast.telemetry.window import SharedResource
+from holdfast.telemetry.context import SharedResource
 
 WRITER = "orders-database"
 

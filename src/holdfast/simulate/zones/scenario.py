@@ -12,7 +12,7 @@ from holdfast._errors import InvalidValue
 from holdfast._types import Operation, Side, VerdictKind, Zone, ZoneState
 from holdfast.simulate.zones.traffic import Effect, Fleet, Matrix
 from holdfast.telemetry.bins import BIN_SECONDS
-from holdfast.telemetry.window import Deployment, SharedResource
+from holdfast.telemetry.context import Deployment, SharedResource
 
 WORKLOAD = "shop"
 START = 1_767_225_600.0

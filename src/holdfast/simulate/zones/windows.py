@@ -18,7 +18,8 @@ from holdfast.simulate.zones.scenario import WORKLOAD, Scenario
 from holdfast.simulate.zones.traffic import Matrix, SimulatedBin, TrafficSimulation
 from holdfast.telemetry.block import Histograms
 from holdfast.telemetry.collector import GRACE_SECONDS
-from holdfast.telemetry.window import Cells, Deployment, SharedResource, Window
+from holdfast.telemetry.context import DEPLOYMENT_SECONDS, Deployment, SharedResource
+from holdfast.telemetry.window import Cells, Window
 
 TRANSPORT = 1.0
 """Seconds from the end of a bin until its measurements arrive, if telemetry works."""
@@ -91,8 +92,9 @@ def iterate_windows(scenario: Scenario, random: Generator, *, has_latency: bool 
 
 
 def _list_deployments(scenario: Scenario, start: float) -> tuple[Deployment, ...]:
+    """Return the deployments that the detection loop would show: also those of the last 15 minutes."""
     end = start + scenario.seconds
-    return tuple(each for each in scenario.deployments if each.start < end and each.end > start)
+    return tuple(each for each in scenario.deployments if each.start < end and each.end > end - DEPLOYMENT_SECONDS)
 
 
 def _collect(recent: Sequence[ReportedBin]) -> SimulatedBin:

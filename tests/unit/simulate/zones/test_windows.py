@@ -20,7 +20,8 @@ from holdfast.simulate.zones.scenario import (
 from holdfast.simulate.zones.traffic import SimulatedBin, TrafficSimulation
 from holdfast.simulate.zones.windows import iterate_windows, run_scenario, to_window
 from holdfast.telemetry.bins import Bin, BinKey
-from holdfast.telemetry.window import Deployment, SharedResource, Window, build_window
+from holdfast.telemetry.context import Deployment, SharedResource
+from holdfast.telemetry.window import Window, build_window
 
 ZONES = (Zone("use1-az1"), Zone("use1-az2"), Zone("use1-az3"))
 START = 1000.0
