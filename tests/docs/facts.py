@@ -24,6 +24,7 @@ from holdfast.config.load import format_variable_name, list_setting_types
 from holdfast.config.paths import ANY_INDEX, SettingPath, format_path
 from holdfast.detect import DETECTORS
 from holdfast.detect.detector import DEFAULT_DETECTOR
+from holdfast.detect.detectors.calibrated import CalibratedOptions
 from holdfast.detect.detectors.outlier import OutlierOptions
 from holdfast.detect.detectors.threshold import ThresholdOptions
 from holdfast.engines.aws import AwsOptions, ZoneOptions
@@ -94,6 +95,7 @@ MODULES = (
     "holdfast.calls.metrics",
     "holdfast.calls.outcomes",
     "holdfast.calls.periodic",
+    "holdfast.detect.detectors.calibrated",
     "holdfast.detect.detectors.outlier",
     "holdfast.detect.detectors.threshold",
     "holdfast.queue.alarms",
@@ -308,7 +310,7 @@ OPTIONS: Mapping[str, Sequence[type[Any]]] = {
         ExistingHealthCheck,
         EndpointCheck,
     ),
-    "docs/explanation/detection.md": (ThresholdOptions, OutlierOptions),
+    "docs/explanation/detection.md": (ThresholdOptions, CalibratedOptions, OutlierOptions),
 }
 """Classes of options, by the page that describes them."""
 

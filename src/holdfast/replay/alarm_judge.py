@@ -5,9 +5,10 @@ from collections.abc import Sequence, Set
 import numpy as np
 
 from holdfast._types import Verdict, VerdictKind, Zone
+from holdfast.alarms.actions import AlarmChange
 from holdfast.alarms.alarm import StateValue
 from holdfast.alarms.declaration import AlarmDeclaration
-from holdfast.alarms.engine import AlarmChange, AlarmEngine
+from holdfast.alarms.engine import AlarmEngine
 from holdfast.alarms.recent_metrics import RecentMetrics
 from holdfast.alarms.tree_metrics import IN_A_ROW
 from holdfast.replay.judges import ALARMS, VerdictLog

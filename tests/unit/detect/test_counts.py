@@ -241,7 +241,7 @@ def test_noise_of_the_pool_is_measured_over_a_minute() -> None:
     k, m, unsure, e = sums
     for row, (mean, more) in enumerate(((m, unsure), (e, np.zeros(ZONES)))):
         noise = 6 * ((k - mean) ** 2 - clump * mean - more) / mean**2
-        weight = mean / (mean + 10)
+        weight = (mean / (mean + 10)) ** 2
         assert state.pool_noise[row].tolist() == pytest.approx([(weight * noise).sum(), weight.sum()])
     assert state.block_bins == 0
     assert not state.block.any()

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 import pytest
 
+from holdfast._alarm_options import AlarmOptions
 from holdfast._errors import InvalidValue
 from holdfast._types import Verdict, VerdictKind, Zone, ZoneState
-from holdfast.alarms.declaration import AlarmDeclaration, AlarmOptions
+from holdfast.alarms.declaration import AlarmDeclaration
 from holdfast.replay.alarm_judge import AlarmJudge
 from holdfast.replay.judges import DetectorJudge, VerdictLog
 from holdfast.replay.timeline import Timeline

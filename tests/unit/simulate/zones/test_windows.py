@@ -93,7 +93,7 @@ def test_a_window_has_the_states_deployments_and_resources_of_its_time() -> None
     )
     found = windows(created)
     assert [dict(each.states) for each in found] == [{}, {}, *[{ZONES[1]: ZoneState.OUT}] * 2, {}, {}]
-    assert [each.deployments for each in found] == [(), (deployment,), (deployment,), (), (), ()]
+    assert [each.deployments for each in found] == [(), *[(deployment,)] * 5], "also after its end"
     assert {each.resources for each in found} == {(resource,)}
 
 
