@@ -75,7 +75,11 @@ class ThresholdDetector:
             for zone, reading in readings.items()
             if zone not in out and self._is_unhealthy(reading)
         }
-        verdict = self._conclude(state.verdict, unhealthy_windows, window, readings)
+        if state.verdict is not None and not any(reading.requests for reading in readings.values()):
+            # Without measurements nobody knows whether the failure has ended.
+            verdict = _renew(state.verdict, window, readings)
+        else:
+            verdict = self._conclude(state.verdict, unhealthy_windows, window, readings)
         is_open = verdict.kind is not VerdictKind.HEALTHY
         return ThresholdState(unhealthy_windows, verdict if is_open else None, window.end), verdict
 
