@@ -83,7 +83,7 @@ def show(verdict: Verdict, /, *, options: ZoneOptions = ZONES, json: Json = Fals
 def acknowledge(verdict: Verdict, /, *, by: By = None, options: ZoneOptions = ZONES, json: Json = False) -> None:
     """Record that somebody takes care of a verdict. Those who were told of it are told so.
 
-    Example: holdfast alerts acknowledge shop/use1-az1/1700000000 --by anna
+    Example: holdfast alerts acknowledge shop/use1-az1/1700000000 --by on-call
     """
     found = _ask(
         options,

@@ -72,6 +72,10 @@ class ThresholdDetector:
         before: Mapping[Zone, int] = state.unhealthy_windows if is_consecutive else {}
         out = window.zones_out
         readings = {zone: window.reading(zone) for zone in window.zones}
+        if state.verdict is not None and not any(reading.requests for reading in readings.values()):
+            # Without measurements nobody knows whether the failure has ended.
+            verdict = _renew(state.verdict, window, readings)
+            return ThresholdState(before, verdict, window.end), verdict
         unhealthy_windows = {
             zone: before.get(zone, 0) + 1
             for zone, reading in readings.items()

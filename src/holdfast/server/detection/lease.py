@@ -193,7 +193,9 @@ class DetectionLease:
             logger.info("this server evaluates: it took the lease %d", number)
         else:
             reason = "its process has ended" if has_ended else "its lease has expired or was released"
-            logger.warning(
+            # After a crash, the next server of the same host is no news; that another one failed is.
+            logger.log(
+                logging.INFO if has_ended else logging.WARNING,
                 "this server evaluates now: it took over from %s with the lease %d, because %s",
                 seen.address,
                 number,

@@ -161,6 +161,13 @@ def test_a_verdict_closes_when_the_zone_has_recovered() -> None:
     assert [verdict.kind for verdict in found[1:]] == [VerdictKind.ISOLATED, VerdictKind.HEALTHY, VerdictKind.HEALTHY]
 
 
+def test_a_verdict_stays_open_while_no_zone_reports_anything() -> None:
+    failing, silent = (GOOD, FAULTY, GOOD), (SILENT, SILENT, SILENT)
+    found = verdicts(failing, failing, silent, silent, failing, ALL_GOOD)
+    assert [each.kind for each in found[1:]] == [*[VerdictKind.ISOLATED] * 4, VerdictKind.HEALTHY]
+    assert len({each.id for each in found[1:5]}) == 1, "it is the same failure"
+
+
 def test_the_evidence_says_what_was_seen_in_every_zone() -> None:
     evidence = verdicts((GOOD, FAULTY, SILENT), (GOOD, FAULTY, SILENT))[-1].evidence
     latency = pytest.approx(0.02, rel=0.05)
