@@ -5,6 +5,7 @@ of an isolated zone comes first, because it is the verdict that people wait for;
 failures, single instances and silence.
 """
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -49,8 +50,6 @@ MAX_GAP = 60.0
 """Seconds without windows after which evidence from before no longer counts."""
 MAX_AGE = 86_400.0
 """Seconds without windows after which everything is learned again: traffic may have changed."""
-CONFIRMED_RISE = 0.5
-"""Share of a silent zone's traffic by which the others' must have risen to confirm that the zone lost it."""
 
 
 class CalibratedState(Struct):
@@ -117,7 +116,7 @@ def evaluate(
     findings, reports = _check_instances(find_all(step, situation), instances, step)
     scene = Scene(window, step, measurements, findings)
     resources = view_resources(step, measurements, window)
-    conclusion = _conclude(scene, findings, reports, resources, state, active)
+    conclusion = _conclude(scene, reports, resources, situation)
     evidence = _collect_evidence(scene, find_strongest(step, situation), findings, reports, resources)
     verdict, confirmed_at = _choose(state, window, conclusion, findings, evidence)
     is_open = verdict.kind is not VerdictKind.HEALTHY and conclusion.summary != _NO_DATA
@@ -171,23 +170,20 @@ def _check_instances(
     """Return the findings, held back if a few instances may cause them, and the reports by index of the finding."""
     checked, reports = [], {}
     for index, finding in enumerate(findings):
-        if finding.guard is None and finding.signal is not Signal.THROUGHPUT:
+        # A deploy does not explain a single bad instance, so that verdict need not outlast one.
+        if finding.guard in (None, Guard.DEPLOY) and finding.signal is not Signal.THROUGHPUT:
             report = reports[index] = leave_out_worst(finding, bins, step)
-            if not report.is_zone:
-                finding = replace(finding, guard=Guard.INSTANCES)
-        checked.append(finding)
+            is_held = finding.guard is None and not report.is_zone
+            checked.append(replace(finding, guard=Guard.INSTANCES) if is_held else finding)
+        else:
+            checked.append(finding)
     return checked, reports
 
 
 def _conclude(
-    scene: Scene,
-    findings: Sequence[Finding],
-    reports: Mapping[int, InstanceReport],
-    resources: Sequence[ResourceView],
-    state: CalibratedState,
-    active: Mask,
+    scene: Scene, reports: Mapping[int, InstanceReport], resources: Sequence[ResourceView], situation: Situation
 ) -> _Conclusion:
-    window, streams = scene.window, scene.step.state
+    window, streams, findings = scene.window, scene.step.state, scene.findings
     by_zone = scene.measurements.requests.sum(axis=(0, 2))
     if _is_learning(streams, window):
         until = format_time(streams.started_at + LEARNING)
@@ -204,9 +200,7 @@ def _conclude(
     failing = [each for each in resources if each.is_failing]
     if failing:
         view = failing[0]
-        return _Conclusion(
-            VerdictKind.SHARED, describe_resource(scene, view), view.since, zone=view.zone, resource=view.name
-        )
+        return _Conclusion(VerdictKind.SHARED, describe_resource(view), view.since, zone=view.zone, resource=view.name)
     regional = find_regional(scene.step, window.end, window.seconds)
     if zones or len(regional.zones) > 1:
         found = sorted({window.zones[each] for each in [*zones, *regional.zones]})
@@ -218,22 +212,22 @@ def _conclude(
             finding = findings[index]
             zone = window.zones[finding.zone]
             return _Conclusion(VerdictKind.INSTANCE, describe_finding(scene, finding, report), finding.since, zone=zone)
-    silent = np.flatnonzero(throughput.find_silent(streams.throughput) & active).tolist()
-    if len(silent) == 1 and len(window.zones) > 1 and not scene.zones_out:
-        zone = silent[0]
-        since = window.end - float(streams.throughput.silent_bins[zone]) * window.seconds
-        path = _confirm_silence(scene, zone)
+    silent = np.flatnonzero(throughput.find_silent(streams.throughput) & situation.active).tolist()
+    if len(silent) == 1 and not scene.zones_out:
+        quiet = int(silent[0])
+        since = window.end - float(streams.throughput.silent_bins[quiet]) * window.seconds
+        path = _confirm_silence(scene, quiet, situation.false_isolations)
         kind = VerdictKind.ISOLATED if path else VerdictKind.UNKNOWN
-        return _Conclusion(kind, describe_silence(scene, zone, path), since, zone=window.zones[zone])
+        return _Conclusion(kind, describe_silence(scene, quiet, path), since, zone=window.zones[quiet])
     if silent:
         names = ", ".join(window.zones[each] for each in silent)
         return _Conclusion(VerdictKind.UNKNOWN, f"{names}: no requests are reported", window.end)
-    if int((by_zone[active] > 0).sum()) < 2:
+    if int((by_zone[situation.active] > 0).sum()) < 2:
         return _Conclusion(VerdictKind.UNKNOWN, _NO_DATA, window.end)
     return _Conclusion(VerdictKind.HEALTHY, "no zone is worse than the others", window.end)
 
 
-def _confirm_silence(scene: Scene, zone: int) -> str:
+def _confirm_silence(scene: Scene, zone: int, false_isolations: float) -> str:
     """Return the second path that confirms that a silent zone has failed; "" if there is none.
 
     A stall of telemetry alone looks the same: neither canaries nor the traffic of other zones show it then.
@@ -243,14 +237,7 @@ def _confirm_silence(scene: Scene, zone: int) -> str:
     failed = measurements.faults[canaries, zone].sum()
     if canaries and failed and failed >= 0.5 * measurements.requests[canaries, zone].sum():
         return "canaries fail"
-    shares, level = state.throughput.shares, state.throughput.level
-    now = measurements.requests[state.is_server].sum()
-    share = float(shares[zone] / shares.sum()) if shares.sum() else 0.0
-    usual = level * (1 - share)
-    rise = now - usual
-    if rise >= CONFIRMED_RISE * level * share and rise > 5 * np.sqrt(max(usual, 1.0)):
-        return "the other zones get its traffic"
-    return ""
+    return "the other zones get its traffic" if throughput.has_moved(state.throughput, zone, false_isolations) else ""
 
 
 def _choose(
@@ -279,9 +266,7 @@ def _choose(
 
 
 def _renew(verdict: Verdict, window: Window, evidence: Mapping[str, Any]) -> Verdict:
-    from dataclasses import replace as replace_fields
-
-    return replace_fields(verdict, at=window.end, evidence=evidence)
+    return dataclasses.replace(verdict, at=window.end, evidence=evidence)
 
 
 def _build_verdict(window: Window, found: _Conclusion, evidence: Mapping[str, Any] | None = None) -> Verdict:

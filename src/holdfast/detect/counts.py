@@ -9,13 +9,14 @@ each stream and a column for each zone.
 """
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict
 
-from holdfast.detect.cusum import BIN, HEADROOM, SUSPICIOUS, Array, Mask, add_evidence, decay, halve
+from holdfast.detect.cusum import BIN, HEADROOM, SUSPICIOUS, Array, Conditions, Mask, add_evidence, decay, halve
 
 RISES = np.array([1.75, 2.5, 4.0, 10.0, 40.0])[:, None, None]
 """Rises that are looked for, as multiples of the expected count."""
@@ -39,6 +40,11 @@ LOWEST_POOL_NOISE = 0.001
 CLIP_VARIANCE, CLIP_COUNT = 40.0, 9.0
 """Limits of one bin's influence on the measured dispersion."""
 PRIOR_VARIANCE = 20.0
+SMALL_VARIANCE = 0.02
+"""Variance below which cells no longer get more weight."""
+PRIOR_POOL_NOISE, PRIOR_BLOCKS = 0.05, 3.0
+FEW_COUNTS = 10.0
+"""Counts of a block below which it says little about noise."""
 BLOCK = 60.0
 """Seconds over which the noise of the pool is measured: noise of a zone lasts longer than a bin."""
 DEPLOY_CLIP = 3.0
@@ -63,7 +69,7 @@ class CountState(Struct):
     pool_noise: Array
     """Sum and weight of the pool's noise: against the prediction, and against the own past."""
     block: Array
-    """By zone: sums of the current block of the pool."""
+    """By zone: sums of the current block of the pool: counts, predictions, their uncertainty, and expectations."""
     block_bins: int
     recent_faults: Array
     recent_expected: Array
@@ -71,7 +77,8 @@ class CountState(Struct):
     slow_expected: Array
     slow_requests: Array
     """Sums with a half-life of 40 s."""
-    fast_excess: Array
+    fast_faults: Array
+    fast_expected: Array
     fast_requests: Array
     """Sums with a half-life of 10 s."""
     evidence: Array
@@ -81,7 +88,7 @@ class CountState(Struct):
     against_past: Array
     """By rise, stream and zone: the zone against its own past only. A regional failure shows here."""
     rising_bins: Array
-    """By stream and zone: bins since the evidence was last zero."""
+    """By rise, stream and zone: bins since the evidence was last zero."""
 
 
 AXES = (
@@ -92,11 +99,11 @@ AXES = (
         "slow_faults",
         "slow_expected",
         "slow_requests",
-        "fast_excess",
+        "fast_faults",
+        "fast_expected",
         "fast_requests",
-        "rising_bins",
     ),
-    ("evidence", "against_others", "against_past"),
+    ("evidence", "against_others", "against_past", "rising_bins"),
 )
 """The arrays with a row for each operation; for each stream; and for each stream in the second axis."""
 
@@ -105,10 +112,8 @@ class CountStep(NamedTuple):
     """The surprise of one bin."""
 
     state: CountState
-    expected: Array
-    """By stream and zone, from the own past."""
     predicted: Array
-    """By stream and zone, from the own past and the other zones."""
+    """Expected counts by stream and zone, from the own past and the other zones."""
     deploy_evidence: Array
     """By rise of DEPLOY_RISES, stream and zone: clipped evidence of this bin."""
     dispersion: "Dispersion"
@@ -125,25 +130,12 @@ class Dispersion(NamedTuple):
 
 def build_count_state(operations: int, zones: int) -> CountState:
     """Return the state without any knowledge."""
-    streams, rises = operations + 1, len(RISES)
-    by_stream = np.zeros((streams, zones))
-    by_rise = np.zeros((rises, streams, zones))
-    by_zone = np.zeros((operations, zones))
-    by_operation = np.zeros(operations)
+    arrays: dict[str, Array] = {name: np.zeros((operations, zones)) for name in AXES[0]}
+    arrays |= {name: np.zeros(operations) for name in ("faults", "requests", "measured", "fitted")}
+    arrays |= {name: np.zeros((operations + 1, zones)) for name in AXES[1]}
+    arrays |= {name: np.zeros((len(RISES), operations + 1, zones)) for name in AXES[2]}
     return CountState(
-        by_operation,
-        by_operation,
-        by_zone,
-        by_zone,
-        np.zeros((2, 5)),
-        by_operation,
-        by_operation,
-        np.zeros((2, 2)),
-        np.zeros((5, zones)),
-        0,
-        *[by_stream] * 7,
-        *[by_rise] * 3,
-        by_stream,
+        fit=np.zeros((2, 5)), pool_noise=np.zeros((2, 2)), block=np.zeros((4, zones)), block_bins=0, **arrays
     )
 
 
@@ -164,6 +156,12 @@ def get_evidence(state: CountState) -> Array:
     return best
 
 
+def get_rising_bins(state: CountState) -> Array:
+    """Return, by stream and zone, the bins since the best evidence was last zero."""
+    found: Array = np.take_along_axis(state.rising_bins, state.evidence.argmax(axis=0)[None], axis=0)[0]
+    return found
+
+
 def learn_counts(
     state: CountState, requests: Array, faults: Array, learned: Mask, seconds: float, *, has_baseline: bool
 ) -> CountState:
@@ -179,7 +177,7 @@ def learn_counts(
     highest = expected + 4 * np.sqrt(expected + noise * expected**2) + 3
     counted = np.where(learned, np.minimum(faults, highest), 0.0)
     base = np.where(learned, base, 0.0)
-    changes = {
+    changes: dict[str, Array | int] = {
         "ratio_faults": state.ratio_faults * ratio_keep + counted,
         "ratio_expected": state.ratio_expected * ratio_keep + base,
     }
@@ -217,80 +215,53 @@ _PRIOR_FIT = _build_prior(1.2, 0.2, 10.0)
 
 
 def advance_counts(
-    state: CountState,
-    requests: Array,
-    faults: Array,
-    active: Mask,
-    thresholds: Array,
-    seconds: float,
-    *,
-    has_baseline: bool,
-    in_pool: Mask,
-    settled: Mask,
+    state: CountState, requests: Array, faults: Array, conditions: Conditions, *, has_baseline: bool
 ) -> CountStep:
-    """Add one bin. `requests` and `faults` are by operation and zone; zones that are not `active` are left out.
-
-    `thresholds` has the evidence that a verdict needs, by stream. Only operations `in_pool` belong to the pool, and noise
-    is measured only for operations whose baseline is `settled`.
-    """
-    operations = len(requests)
-    zones = max(int(active.sum()), 1)
+    """Add one bin of requests and faults by operation and zone. `has_baseline` as for `learn_counts`."""
+    active, seconds = conditions.active, conditions.seconds
     requests, faults = requests * active, faults * active
-    rates = np.ones(operations) if has_baseline else get_rates(state)
+    rates = np.ones(len(requests)) if has_baseline else get_rates(state)
     expected = requests * rates[:, None] * get_ratios(state)
     clump, noise = fit_dispersion(state.fit[0])
     past_clump, past_noise = fit_dispersion(state.fit[1])
     extra = np.maximum(1.0, (PRIOR_VARIANCE + state.measured) / (PRIOR_VARIANCE + state.fitted))
-    weights = in_pool[:, None] / (1.0 + noise * extra[:, None] * expected)
-    rows_noise = np.append(noise * extra, _get_pool_noise(state, 0))[:, None]
-    rows_clump = np.append(clump * extra, clump)[:, None]
-    unit = np.append(np.ones(operations), clump)[:, None]
-    k = _with_pool(faults, weights)
-    e = _with_pool(expected, weights)
+    weights = conditions.in_pool[:, None] / (1.0 + noise * extra[:, None] * expected)
+    # By stream, for the operations and the pool.
+    noises = np.append(noise * extra, _get_pool_noise(state, 0))[:, None]
+    clumps = np.append(clump * extra, clump)[:, None]
+    k, e = _with_pool(faults, weights), _with_pool(expected, weights)
     keep = RECENT ** (seconds / BIN)
-    recent_k = state.recent_faults * keep + k
-    recent_e = state.recent_expected * keep + e
-    others_k = recent_k.sum(axis=1, keepdims=True) - recent_k
-    others_e = recent_e.sum(axis=1, keepdims=True) - recent_e
-    shape = others_k / unit + PRIOR_OTHERS
-    m = e * shape / (others_e / unit + PRIOR_OTHERS)
-    step = measure_surprise(k / rows_clump, m / rows_clump, 1.0 / (rows_noise + 1.0 / shape))
-    past_rows = np.append(past_noise * extra, _get_pool_noise(state, 1))[:, None]
-    past_unit = np.append(past_clump * extra, past_clump)[:, None]
-    past_step = measure_surprise(k / past_unit, e / past_unit, 1.0 / past_rows)
-    others_step = _compare_with_others(k, e, rows_clump * (1 + rows_noise * k.sum(axis=1, keepdims=True) / zones))
-    limits = thresholds[:, None]
+    recent_k, recent_e = state.recent_faults * keep + k, state.recent_expected * keep + e
+    unit = np.append(np.ones(len(requests)), clump)[:, None]
+    shape = (recent_k.sum(axis=1, keepdims=True) - recent_k) / unit + PRIOR_OTHERS
+    m = e * shape / ((recent_e.sum(axis=1, keepdims=True) - recent_e) / unit + PRIOR_OTHERS)
+    step = measure_surprise(k / clumps, m / clumps, 1.0 / (noises + 1.0 / shape))
+    limits = conditions.thresholds[:, None]
     evidence = add_evidence(state.evidence, step, limits, limits + HEADROOM, seconds) * active
-    slow, fast = halve(40.0, seconds), halve(10.0, seconds)
-    pooled = in_pool[:, None].astype(np.float64)
-    plain_k, plain_e, plain_n = (_with_pool(each, pooled) for each in (faults, expected, requests))
+    is_suspicious = (evidence.max(axis=0) - math.log(len(RISES)) > SUSPICIOUS).any(axis=1)
+    is_calm = active & ~is_suspicious[:-1, None] & ~is_suspicious[-1] & (expected > 0) & conditions.settled[:, None]
     changes: dict[str, Array | int] = {
         "recent_faults": recent_k,
         "recent_expected": recent_e,
-        "slow_faults": state.slow_faults * slow + plain_k,
-        "slow_expected": state.slow_expected * slow + plain_e,
-        "slow_requests": state.slow_requests * slow + plain_n,
-        "fast_excess": state.fast_excess * fast + plain_k - plain_e,
-        "fast_requests": state.fast_requests * fast + plain_n,
         "evidence": evidence,
-        "against_others": add_evidence(state.against_others, others_step, CEILING_OTHERS, CEILING_OTHERS, seconds)
-        * active,
-        "against_past": add_evidence(state.against_past, past_step, limits, limits + HEADROOM, seconds) * active,
-        "rising_bins": np.where((evidence > 0).any(axis=0), state.rising_bins + 1, 0.0),
+        "rising_bins": np.where(evidence > 0, state.rising_bins + 1, 0.0),
     }
-    hot = (evidence.max(axis=0) - math.log(len(RISES)) > SUSPICIOUS).any(axis=1)
-    calm = active & ~hot[:-1, None] & ~hot[-1] & (expected > 0) & settled[:, None]
-    noises = noise, clump, past_noise, past_clump
-    changes |= _measure_dispersion(state, faults, m[:-1], expected, shape[:-1], calm, noises, seconds)
-    if not hot[-1] and in_pool.any():
-        changes |= _measure_pool(state, k[-1], m[-1], e[-1], shape[-1], active, clump, seconds)
-    return CountStep(
-        _change(state, changes),
-        plain_e,
-        m,
-        np.minimum(step[DEPLOY_RISES], DEPLOY_CLIP),
-        Dispersion(rows_clump[:, 0], rows_noise[:, 0], weights),
-    )
+    spread = clumps * (1 + noises * k.sum(axis=1, keepdims=True) / max(int(active.sum()), 1))
+    others_step = _compare_with_others(k, e, spread)
+    others = add_evidence(state.against_others, others_step, CEILING_OTHERS, CEILING_OTHERS, seconds)
+    past_noises = np.append(past_noise * extra, _get_pool_noise(state, 1))[:, None]
+    past_clumps = np.append(past_clump * extra, past_clump)[:, None]
+    past_step = measure_surprise(k / past_clumps, e / past_clumps, 1.0 / past_noises)
+    past = add_evidence(state.against_past, past_step, limits, limits + HEADROOM, seconds)
+    changes |= {"against_others": others * active, "against_past": past * active}
+    in_pool = conditions.in_pool[:, None].astype(np.float64)
+    summed = np.array([_with_pool(each, in_pool) for each in (requests, faults, expected)])
+    changes |= _sum_up(state, summed, seconds)
+    changes |= _measure_dispersion(state, faults, m[:-1], shape[:-1], expected, is_calm=is_calm, seconds=seconds)
+    if not is_suspicious[-1] and conditions.in_pool.any():
+        changes |= _measure_pool(state, np.array([k[-1], m[-1], m[-1] ** 2 / shape[-1], e[-1]]), clump, seconds)
+    deploy_evidence = np.minimum(step[DEPLOY_RISES], DEPLOY_CLIP)
+    return CountStep(_change(state, changes), m, deploy_evidence, Dispersion(clumps[:, 0], noises[:, 0], weights))
 
 
 def measure_surprise(k: Array, m: Array, kappa: Array) -> Array:
@@ -299,79 +270,85 @@ def measure_surprise(k: Array, m: Array, kappa: Array) -> Array:
     return found
 
 
-def _compare_with_others(k: Array, e: Array, dispersion: Array) -> Array:
+def _compare_with_others(k: Array, e: Array, spread: Array) -> Array:
     """Return, for each rise, by how much a rise explains a zone's part of all counts (conditional binomial)."""
     total_k, total_e = k.sum(axis=1, keepdims=True), e.sum(axis=1, keepdims=True)
     share = np.divide(e, total_e, out=np.zeros_like(e), where=total_e > 0)
-    found: Array = (
-        k * np.log(RISES / MARGIN) - total_k * np.log((1 + (RISES - 1) * share) / (1 + (MARGIN - 1) * share))
-    ) / dispersion
+    expected_rise = np.log((1 + (RISES - 1) * share) / (1 + (MARGIN - 1) * share))
+    found: Array = (k * np.log(RISES / MARGIN) - total_k * expected_rise) / spread
     return found
 
 
+def _sum_up(state: CountState, found: Array, seconds: float) -> dict[str, Array | int]:
+    """Return the sums of requests, faults and expected faults over the last minute or so, and the last seconds."""
+    requests, faults, expected = found
+    slow, fast = halve(40.0, seconds), halve(10.0, seconds)
+    return {
+        "slow_faults": state.slow_faults * slow + faults,
+        "slow_expected": state.slow_expected * slow + expected,
+        "slow_requests": state.slow_requests * slow + requests,
+        "fast_faults": state.fast_faults * fast + faults,
+        "fast_expected": state.fast_expected * fast + expected,
+        "fast_requests": state.fast_requests * fast + requests,
+    }
+
+
 def _measure_dispersion(
-    state: CountState,
-    k: Array,
-    m: Array,
-    e: Array,
-    shape: Array,
-    calm: Mask,
-    noises: tuple[float, float, float, float],
-    seconds: float,
+    state: CountState, k: Array, m: Array, shape: Array, expected: Array, *, is_calm: Mask, seconds: float
 ) -> dict[str, Array | int]:
+    """Add a bin to the fit of the dispersion, against the prediction and against the own past."""
     keep = decay(DISPERSION_MEMORY, seconds)
-    noise, clump, past_noise, past_clump = noises
-    fit = np.empty_like(state.fit)
-    for row, (mean, uncertainty, c, rho) in enumerate(
-        ((m, m**2 / shape, clump, noise), (e, 0.0, past_clump, past_noise))
-    ):
-        v = c * mean + rho * mean**2
-        y = np.minimum((k - mean) ** 2, CLIP_VARIANCE * v + CLIP_COUNT) - uncertainty
-        w = np.where(calm, 1.0 / (v + 0.02) ** 2, 0.0)
-        fit[row] = state.fit[row] * keep + [
-            (w * mean**2).sum(),
-            (w * mean**3).sum(),
-            (w * mean**4).sum(),
-            (w * y * mean).sum(),
-            (w * y * mean**2).sum(),
-        ]
-        if row == 0:
-            relative = np.where(calm, 1.0 / (v + 0.02), 0.0)
-            measured = state.measured * keep + (relative * y).sum(axis=1)
-            fitted = state.fitted * keep + (relative * v).sum(axis=1)
-    return {"fit": fit, "measured": measured, "fitted": fitted}
+    sums, (y, v) = _add_to_fit(state.fit[0] * keep, k, m, m**2 / shape, is_calm)
+    past_sums, _ = _add_to_fit(state.fit[1] * keep, k, expected, np.zeros_like(m), is_calm)
+    weight = np.where(is_calm, 1.0 / (v + SMALL_VARIANCE), 0.0)
+    return {
+        "fit": np.array([sums, past_sums]),
+        "measured": state.measured * keep + (weight * y).sum(axis=1),
+        "fitted": state.fitted * keep + (weight * v).sum(axis=1),
+    }
 
 
-def _measure_pool(
-    state: CountState, k: Array, m: Array, e: Array, shape: Array, active: Mask, clump: float, seconds: float
-) -> dict[str, Array | int]:
+def _add_to_fit(
+    sums: Array, k: Array, mean: Array, uncertainty: Array, is_calm: Mask
+) -> tuple[Array, tuple[Array, Array]]:
+    """Return the sums of the fit after one more bin, and the variances of its cells as measured and as fitted."""
+    clump, noise = fit_dispersion(sums)
+    fitted = clump * mean + noise * mean**2
+    measured = np.minimum((k - mean) ** 2, CLIP_VARIANCE * fitted + CLIP_COUNT) - uncertainty
+    weighted = np.where(is_calm, mean / (fitted + SMALL_VARIANCE), 0.0)
+    scaled = np.where(is_calm, measured / (fitted + SMALL_VARIANCE), 0.0)
+    parts = weighted * weighted, weighted * weighted * mean, (weighted * mean) ** 2, scaled * weighted
+    added = [part.sum() for part in (*parts, scaled * weighted * mean)]
+    return sums + added, (measured, fitted)
+
+
+def _measure_pool(state: CountState, found: Array, clump: float, seconds: float) -> dict[str, Array | int]:
     """Add a bin to the block of the pool. At the end of the block, measure its noise."""
-    block = state.block + np.array([k, m, m**2 / shape, e, shape])
-    bins = state.block_bins + 1
+    block, bins = state.block + found, state.block_bins + 1
     if bins * seconds < BLOCK:
         return {"block": block, "block_bins": bins}
-    k, m, _, e, shape = block
-    shape = shape / bins
-    found = np.empty((2, 2))
-    for row, (mean, uncertainty) in enumerate(((m, m**2 / shape), (e, 0.0))):
-        used = active & (mean > 0)
-        variance = np.minimum((k - mean) ** 2, CLIP_VARIANCE * (clump * mean + mean**2 / bins) + CLIP_COUNT)
-        noise = np.divide(bins * (variance - clump * mean - uncertainty), mean**2, out=np.zeros_like(mean), where=used)
-        # A pool with few counts says little about its noise.
-        weight = np.where(used, mean / (mean + 10.0), 0.0)
-        found[row] = (weight * noise).sum(), weight.sum()
+    k, m, uncertainty, e = block
+    sums = []
+    for mean, unsure in ((m, uncertainty), (e, np.zeros_like(e))):
+        is_used = mean > 0
+        measured = np.minimum((k - mean) ** 2, CLIP_VARIANCE * (clump * mean + mean**2 / bins) + CLIP_COUNT)
+        excess = measured - clump * mean - unsure
+        noise = np.divide(bins * excess, mean**2, out=np.zeros_like(mean), where=is_used)
+        weight = mean / (mean + FEW_COUNTS)
+        sums.append([(weight * noise).sum(), weight.sum()])
     keep = decay(DISPERSION_MEMORY, bins * seconds)
-    return {"pool_noise": state.pool_noise * keep + found, "block": np.zeros_like(block), "block_bins": 0}
+    return {"pool_noise": state.pool_noise * keep + sums, "block": np.zeros_like(block), "block_bins": 0}
 
 
 def _get_pool_noise(state: CountState, row: int) -> float:
     total, weight = state.pool_noise[row].tolist()
-    return min(max((total + 0.05 * 3) / (weight + 3), LOWEST_POOL_NOISE), HIGHEST_NOISE)
+    found = (total + PRIOR_POOL_NOISE * PRIOR_BLOCKS) / (weight + PRIOR_BLOCKS)
+    return float(min(max(found, LOWEST_POOL_NOISE), HIGHEST_NOISE))
 
 
 def _with_pool(values: Array, weights: Array) -> Array:
     return np.vstack([values, (values * weights).sum(axis=0)])
 
 
-def _change(state: CountState, changes: dict[str, Array | int]) -> CountState:
-    return CountState(**(asdict(state) | changes))
+def _change(state: CountState, changes: Mapping[str, Array | int]) -> CountState:
+    return CountState(**{**asdict(state), **changes})

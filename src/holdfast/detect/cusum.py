@@ -6,7 +6,7 @@ once in `n` bins at most, so the threshold follows from the accepted number of f
 """
 
 import math
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,6 +33,21 @@ SUSPICIOUS = 7.0
 """Evidence from which nothing is learned, and from which another zone counts as not quite healthy."""
 DEPLOYS_PER_QUARTER = 450.0
 """Deploys in 90 days, five a day, for the test whether evidence outlasts a deploy."""
+
+
+class Conditions(NamedTuple):
+    """The conditions under which a bin is evaluated."""
+
+    seconds: float
+    """Length of the bin."""
+    thresholds: Array
+    """By stream: the evidence that a verdict needs."""
+    active: Mask
+    """By zone: whether it is evaluated. Zones that are out are not."""
+    in_pool: Mask
+    """By operation: whether it belongs to the pool."""
+    settled: Mask
+    """By operation: whether its baseline is known well enough to measure noise against it."""
 
 
 def find_threshold(streams: int, zones: int, false_isolations: float, seconds: float) -> float:

@@ -1,7 +1,7 @@
 """Decide which evidence is enough to isolate a zone, and say which guard holds the rest back. Pure.
 
-Evidence above the threshold is necessary, not sufficient: the zone must also be clearly worse than every other zone, the
-region must be calm, and the evidence must outlast a deploy unless much of the zone's traffic is affected.
+Evidence above the threshold is necessary, not sufficient: the zone must also be clearly worse than every other zone,
+the region must be calm, and the evidence must outlast a deploy unless much of the zone's traffic is affected.
 """
 
 import math
@@ -10,11 +10,12 @@ from enum import StrEnum
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.detect import counts, latency, throughput
 from holdfast.detect.counts import CountState
 from holdfast.detect.cusum import GUARD, STRONG_GUARD, SUSPICIOUS, Array, Mask, find_deploy_threshold
-from holdfast.detect.streams import Small, StreamState, StreamStep
+from holdfast.detect.streams import PACKED, PackedEvidence, StreamState, StreamStep
 
 CLEARLY_WORSE, MUCH_WORSE = 1.5, 5.0
 """The zone's rise divided by that of the worst other zone: usually, and while another zone is not quite healthy."""
@@ -87,6 +88,30 @@ class Situation(Struct, frozen=True):
     """By zone: whether a deploy may run, announced or not."""
 
 
+class _Source(Struct, frozen=True):
+    """Evidence of one signal."""
+
+    signal: Signal
+    evidence: Array
+    rising_bins: Array
+    recent: Sequence[PackedEvidence]
+
+    def build(self, row: int, zone: int, step: StreamStep, situation: Situation) -> Finding:
+        since = situation.at - float(self.rising_bins[row, zone]) * situation.seconds
+        value = max(float(self.evidence[row, zone]), 0.0)
+        guard = Guard.EVIDENCE if step.is_known[row] else Guard.LEARNING
+        return Finding(zone, self.signal, row, value, float(step.thresholds[row]), since, guard)
+
+
+def _list_sources(state: StreamState) -> tuple[_Source, _Source, _Source]:
+    faults, slow, times = state.counts, state.slow, state.latency
+    return (
+        _Source(Signal.FAULTS, counts.get_evidence(faults), counts.get_rising_bins(faults), state.deploy_faults),
+        _Source(Signal.SLOW, counts.get_evidence(slow), counts.get_rising_bins(slow), state.deploy_slow),
+        _Source(Signal.LATENCY, latency.get_evidence(times), latency.get_rising_bins(times), state.deploy_latency),
+    )
+
+
 def is_regional(state: StreamState) -> bool:
     """Return whether several zones are worse than usual at the same time, in all their operations together."""
     found = state.counts
@@ -101,47 +126,38 @@ def is_regional(state: StreamState) -> bool:
 def find_all(step: StreamStep, situation: Situation) -> list[Finding]:
     """Return everything that has enough evidence, each with the guard that holds it back, if any."""
     state = step.state
-    found: list[Finding] = []
-    for signal, part, recent in (
-        (Signal.FAULTS, state.counts, state.deploy_faults),
-        (Signal.SLOW, state.slow, state.deploy_slow),
-    ):
-        evidence = counts.get_evidence(part)
-        for row, zone in _find_above(evidence, step.thresholds):
-            guard = _guard_counts(part, evidence, row, zone, situation)
-            total = max(float(state.counts.fast_requests[-1, zone]), 1.0)
-            is_fast = float(part.fast_excess[row, zone]) >= FAST_EXCESS * total
-            found.append(_judge(signal, part.rising_bins, evidence, row, zone, recent, guard, is_fast, step, situation))
-    evidence = latency.get_evidence(state.latency)
-    slowdown = latency.get_shifts(state.latency, fast=True)[-1]
-    for row, zone in _find_above(evidence, step.thresholds):
-        guard = _guard_latency(state, evidence, row, zone, situation)
-        is_fast = float(slowdown[zone]) >= FAST_SLOWDOWN
-        rising = state.latency.rising_bins
-        found.append(
-            _judge(Signal.LATENCY, rising, evidence, row, zone, state.deploy_latency, guard, is_fast, step, situation)
-        )
-    found += _find_drops(step, situation)
+    found = _find_drops(step, situation)
+    for source in _list_sources(state):
+        for row, zone in _find_above(source.evidence, step.thresholds):
+            if source.signal is Signal.LATENCY:
+                guard = _guard_latency(state, source.evidence, row, zone, situation)
+                slowdown = float(latency.get_shifts(state.latency, fast=True)[-1, zone])
+                is_fast = slowdown >= FAST_SLOWDOWN
+            else:
+                part = state.counts if source.signal is Signal.FAULTS else state.slow
+                guard = _guard_counts(part, source.evidence, row, zone, situation)
+                total = max(float(state.counts.fast_requests[-1, zone]), 1.0)
+                excess = float(part.fast_faults[row, zone] - part.fast_expected[row, zone])
+                is_fast = excess >= FAST_EXCESS * total
+            if guard is None and not is_fast and situation.must_outlast_deploy[zone]:
+                streams = 1 if row == len(step.thresholds) - 1 else int(step.is_known[:-1].sum())
+                needed = find_deploy_threshold(streams, len(situation.active), situation.false_isolations)
+                recent = [each[:, row, zone] / PACKED for each in source.recent]
+                if not outlasts_deploy(recent, needed, situation.seconds):
+                    guard = Guard.DEPLOY
+            found.append(replace(source.build(row, zone, step, situation), guard=guard, is_fast=is_fast))
     return found
 
 
 def find_strongest(step: StreamStep, situation: Situation) -> list[Finding]:
     """Return, for each zone and signal, the stream that is nearest to its threshold, whether it is above or not."""
-    state, found = step.state, []
-    pool = len(step.thresholds) - 1
-    for signal, evidence, rising in (
-        (Signal.FAULTS, counts.get_evidence(state.counts), state.counts.rising_bins),
-        (Signal.SLOW, counts.get_evidence(state.slow), state.slow.rising_bins),
-        (Signal.LATENCY, latency.get_evidence(state.latency), state.latency.rising_bins),
-    ):
-        rows = np.argmax(evidence / step.thresholds[:, None], axis=0)
-        for zone, row in enumerate(rows.tolist()):
-            guard = Guard.EVIDENCE if step.is_known[row] else Guard.LEARNING
-            found.append(_build(signal, rising, evidence, row, zone, step, situation, guard))
-    drops, threshold = throughput.get_evidence(state.throughput), float(step.thresholds[-1])
+    found = []
+    for source in _list_sources(step.state):
+        rows = np.argmax(source.evidence / step.thresholds[:, None], axis=0)
+        found += [source.build(row, zone, step, situation) for zone, row in enumerate(rows.tolist())]
+    drops = throughput.get_evidence(step.state.throughput)
     for zone, drop in enumerate(drops.tolist()):
-        since = situation.at - float(state.throughput.rising_bins[zone]) * situation.seconds
-        found.append(Finding(zone, Signal.THROUGHPUT, pool, max(drop, 0.0), threshold, since, Guard.EVIDENCE))
+        found.append(_build_drop(zone, max(drop, 0.0), step, situation))
     return found
 
 
@@ -150,44 +166,7 @@ def _find_above(evidence: Array, thresholds: Array) -> list[tuple[int, int]]:
     return list(zip(rows.tolist(), zones.tolist(), strict=True))
 
 
-def _judge(
-    signal: Signal,
-    rising: Array,
-    evidence: Array,
-    row: int,
-    zone: int,
-    recent: Sequence[Small],
-    guard: Guard | None,
-    is_fast: bool,
-    step: StreamStep,
-    situation: Situation,
-) -> Finding:
-    if guard is None and not is_fast and situation.must_outlast_deploy[zone]:
-        streams = 1 if row == len(step.thresholds) - 1 else int(step.is_known[:-1].sum())
-        needed = find_deploy_threshold(streams, len(situation.active), situation.false_isolations)
-        if not outlasts_deploy([each[:, row, zone] for each in recent], needed, situation.seconds):
-            guard = Guard.DEPLOY
-    return _build(signal, rising, evidence, row, zone, step, situation, guard, is_fast=is_fast)
-
-
-def _build(
-    signal: Signal,
-    rising: Array,
-    evidence: Array,
-    row: int,
-    zone: int,
-    step: StreamStep,
-    situation: Situation,
-    guard: Guard | None,
-    *,
-    is_fast: bool = False,
-) -> Finding:
-    since = situation.at - float(rising[row, zone]) * situation.seconds
-    value = max(float(evidence[row, zone]), 0.0)
-    return Finding(zone, signal, row, value, float(step.thresholds[row]), since, guard, is_fast)
-
-
-def outlasts_deploy(recent: Sequence[Small], needed: float, seconds: float) -> bool:
+def outlasts_deploy(recent: Sequence[Array], needed: float, seconds: float) -> bool:
     """Return whether enough evidence remains without the best minutes, in which a deploy may have run.
 
     `recent` has, for each bin, the evidence for several rises.
@@ -250,18 +229,19 @@ def _guard_latency(state: StreamState, evidence: Array, row: int, zone: int, sit
 
 def _find_drops(step: StreamStep, situation: Situation) -> list[Finding]:
     """Return the zones that get much less traffic than usual, but still some."""
-    found, threshold = step.state.throughput, float(step.thresholds[-1])
+    found = step.state.throughput
     evidence = throughput.get_isolating_evidence(found)
     drops = []
-    for zone in np.flatnonzero((evidence >= threshold) & (found.silent_bins == 0)).tolist():
-        is_large = step.predicted_requests[zone] >= throughput.MIN_EXPECTED
-        since = situation.at - float(found.rising_bins[zone]) * situation.seconds
-        guard = None if is_large else Guard.TRAFFIC
-        row = len(step.thresholds) - 1
-        drops.append(
-            Finding(zone, Signal.THROUGHPUT, row, float(evidence[zone]), threshold, since, guard, is_fast=True)
-        )
+    for zone in np.flatnonzero((evidence >= step.thresholds[-1]) & (found.silent_bins == 0)).tolist():
+        guard = None if step.predicted_requests[zone] >= throughput.MIN_EXPECTED else Guard.TRAFFIC
+        drops.append(replace(_build_drop(zone, float(evidence[zone]), step, situation), guard=guard, is_fast=True))
     return drops
+
+
+def _build_drop(zone: int, evidence: float, step: StreamStep, situation: Situation) -> Finding:
+    since = situation.at - float(step.state.throughput.rising_bins[zone]) * situation.seconds
+    pool = len(step.thresholds) - 1
+    return Finding(zone, Signal.THROUGHPUT, pool, evidence, float(step.thresholds[-1]), since, Guard.EVIDENCE)
 
 
 def _get_rises(part: CountState) -> Array:

@@ -12,6 +12,8 @@ from holdfast.detect.streams import InstanceBin, StreamStep
 
 FEW = 6
 """Below this number of instances one is left out, and from it on two, or more of a large zone."""
+BLAMED = 0.3
+"""Share of the worst instance's excess from which another one is blamed, too."""
 LEFT_OUT = 0.1
 """Share of the instances of a large zone that is left out."""
 
@@ -82,10 +84,9 @@ def _leave_out_slow(
     pool = len(step.thresholds) - 1
     row, zone = finding.row, finding.zone
     rows = slice(0, pool) if row == pool else slice(row, row + 1)
-    divisor = step.latency_step.dispersion
-    share = 1.0 / divisor[rows, zone, None]
+    share = 1.0 / step.latency_step.dispersion[rows, zone, None]
     if row == pool:
-        share = share / divisor[pool, zone]
+        share = share / step.latency_step.pool_dispersion
     usual = step.state.latency.score_sums / (step.state.latency.score_counts + latency.PRIOR_SCORES)
     sizes, sums = np.zeros((len(bins), len(names))), np.zeros((len(bins), len(names)))
     for index, each in enumerate(bins):
@@ -108,8 +109,8 @@ def _split(badness: Array, names: Sequence[str]) -> tuple[list[int], tuple[str, 
     """Return the positions of the instances that stay, and the names of the worst, which are left out."""
     number = 1 if len(names) < FEW else max(2, round(LEFT_OUT * len(names)))
     order = np.argsort(-badness, kind="stable").tolist()
-    # Only those that are worse than expected are to blame.
-    blamed = [names[index] for index in order[:number] if badness[index] > 0]
+    # Several are left out, but only those with a large part of the excess are to blame.
+    blamed = [names[index] for index in order[:number] if badness[index] >= BLAMED * badness[order[0]]]
     return sorted(order[number:]), tuple(blamed) or (names[order[0]],)
 
 

@@ -8,13 +8,15 @@ As in `counts.py`, the last row of an array by stream is the pool of all operati
 """
 
 import math
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import asdict
+from numpy.typing import NDArray
 
-from holdfast.detect.cusum import HEADROOM, SUSPICIOUS, Array, Mask, add_evidence, decay, halve
+from holdfast.detect.cusum import HEADROOM, SUSPICIOUS, Array, Conditions, Mask, add_evidence, decay, halve
 
 SHIFTS = np.array([0.15, 0.35, 0.8])[:, None, None]
 """Shifts of the mean score that are looked for. Twice the latency is 0.8 for most operations."""
@@ -28,7 +30,8 @@ PRIOR_VARIANCE = 20.0
 CLIP = 40.0
 BLOCK = 60.0
 DEPLOY_CLIP = 3.0
-HIGHEST_NOISE = 1.0
+PRIOR_NOISE, HIGHEST_NOISE = 0.01, 1.0
+PRIOR_BLOCKS = 3.0
 TAIL = 0.01
 """Share of requests above the limit from which a request counts as slow."""
 
@@ -62,6 +65,7 @@ class LatencyState(Struct):
     against_past: Array
     """By shift, stream and zone: the zone against its own past."""
     rising_bins: Array
+    """By shift, stream and zone: bins since the evidence was last zero."""
 
 
 AXES = (
@@ -77,8 +81,8 @@ AXES = (
         "fast_logs",
         "fast_counts",
     ),
-    ("rising_bins",),
-    ("evidence", "against_past"),
+    (),
+    ("evidence", "against_past", "rising_bins"),
 )
 """The arrays with a row for each operation; for each stream; and for each stream in the second axis."""
 RECENT = ("slow_logs", "slow_counts", "fast_logs", "fast_counts", "rising_bins", "evidence", "against_past")
@@ -100,29 +104,21 @@ class LatencyStep(NamedTuple):
 
     state: LatencyState
     deploy_evidence: Array
+    """By shift of DEPLOY_SHIFTS, stream and zone: clipped evidence of this bin."""
     dispersion: Array
-    """By stream and zone: the factor by which the evidence is divided, because scores are not independent."""
+    """By operation and zone: the factor by which evidence is divided, because scores are not independent."""
+    pool_dispersion: float
+    """The same factor for the pool."""
 
 
 def build_latency_state(operations: int, zones: int, buckets: int) -> LatencyState:
     """Return the state without any knowledge."""
-    by_zone = np.zeros((operations, zones))
-    by_shift = np.zeros((len(SHIFTS), operations + 1, zones))
+    arrays: dict[str, Array] = {name: np.zeros((operations, zones)) for name in AXES[0]}
+    arrays |= {name: np.zeros(operations) for name in ("measured", "fitted")}
+    arrays |= {name: np.zeros((len(SHIFTS), operations + 1, zones)) for name in AXES[2]}
+    arrays["reference"] = np.zeros((operations, buckets))
     return LatencyState(
-        np.zeros((operations, buckets)),
-        by_zone,
-        by_zone,
-        by_zone,
-        np.zeros(2),
-        np.zeros(operations),
-        np.zeros(operations),
-        np.zeros(2),
-        np.zeros((2, zones)),
-        0,
-        *[by_zone] * 4,
-        by_shift,
-        by_shift,
-        np.zeros((operations + 1, zones)),
+        noise=np.zeros(2), pool_variance=np.zeros(2), block=np.zeros((2, zones)), block_bins=0, **arrays
     )
 
 
@@ -135,7 +131,7 @@ def build_weights(reference: Array) -> Array:
     return weights
 
 
-def find_tails(reference: Array) -> tuple["np.ndarray[tuple[int], np.dtype[np.intp]]", Array]:
+def find_tails(reference: Array) -> tuple[NDArray[np.intp], Array]:
     """Return, for each operation, the last bucket that is not slow, and the share of requests above it."""
     total = np.maximum(reference.sum(axis=1), 1e-9)
     above = total[:, None] - np.cumsum(reference, axis=1)
@@ -147,6 +143,12 @@ def get_evidence(state: LatencyState) -> Array:
     """Return the evidence by stream and zone: the best of all shifts, less the price of having tried several."""
     best: Array = state.evidence.max(axis=0) - math.log(len(SHIFTS))
     return best
+
+
+def get_rising_bins(state: LatencyState) -> Array:
+    """Return, by stream and zone, the bins since the best evidence was last zero."""
+    found: Array = np.take_along_axis(state.rising_bins, state.evidence.argmax(axis=0)[None], axis=0)[0]
+    return found
 
 
 def get_shifts(state: LatencyState, *, fast: bool) -> Array:
@@ -183,90 +185,93 @@ def learn_reference(state: LatencyState, histograms: Array, learned: Mask, secon
     return _change(state, {"reference": state.reference * keep + histograms * learned[:, None]})
 
 
-def advance_latency(
-    state: LatencyState,
-    scores: Scores,
-    active: Mask,
-    thresholds: Array,
-    seconds: float,
-    *,
-    in_pool: Mask,
-    settled: Mask,
-) -> LatencyStep:
-    """Add one bin. Zones that are not `active` are left out; `in_pool` and `settled` as for counts."""
+def advance_latency(state: LatencyState, scores: Scores, conditions: Conditions) -> LatencyStep:
+    """Add one bin."""
+    active, seconds = conditions.active, conditions.seconds
     n = scores.counts * active
     usual = state.score_sums / (state.score_counts + PRIOR_SCORES)
     s = scores.scores * active - n * usual
     others_n, others_s = n.sum(axis=1, keepdims=True) - n, s.sum(axis=1, keepdims=True) - s
     both = (n > 0) & (others_n > 0)
     size = np.divide(n * others_n, n + others_n, out=np.zeros_like(n), where=both)
-    own = np.divide(s, n, out=np.zeros_like(n), where=n > 0)
-    difference = np.where(both, own - np.divide(others_s, others_n, out=np.zeros_like(n), where=both), 0.0)
-    noise = min(max(float((state.noise[0] + 0.01) / (state.noise[1] + 1.0)), 0.0), HIGHEST_NOISE)
+    difference = _divide(s, n) - np.where(both, _divide(others_s, others_n), _divide(s, n))
+    noise = min(max(float((state.noise[0] + PRIOR_NOISE) / (state.noise[1] + 1.0)), 0.0), HIGHEST_NOISE)
     extra = np.maximum(1.0, (PRIOR_VARIANCE + state.measured) / (PRIOR_VARIANCE + state.fitted))[:, None]
     phi = np.maximum(1.0, 1 + (size - 1) * noise)
-    divisor = phi * extra
-    weight, surprise = size / divisor, size * difference / divisor
     own_divisor = np.maximum(1.0, 1 + (n - 1) * noise) * extra
-    own_weight, own_surprise = n / own_divisor, s / own_divisor
-    total, variance = state.pool_variance.tolist()
-    pool = max(1.0, (total + 3.0) / (variance + 3.0))
-    share = in_pool[:, None] / pool
-    weight, surprise = _with_pool(weight, share), _with_pool(surprise, share)
-    own_weight, own_surprise = _with_pool(own_weight, share), _with_pool(own_surprise, share)
-    gap, square = SHIFTS - MARGIN, (SHIFTS**2 - MARGIN**2) / 2
-    step = gap * surprise - square * weight
-    limits = thresholds[:, None]
+    pool = _get_pool_variance(state)
+    share = conditions.in_pool[:, None] / pool
+    surprise, weight = (_with_pool(each / (phi * extra), share) for each in (size * difference, size))
+    own_surprise, own_weight = (_with_pool(each / own_divisor, share) for each in (s, n))
+    step = _measure_surprise(surprise, weight)
+    limits = conditions.thresholds[:, None]
     evidence = add_evidence(state.evidence, step, limits, limits + HEADROOM, seconds) * active
-    past = add_evidence(
-        state.against_past, gap * own_surprise - square * own_weight, limits, limits + HEADROOM, seconds
-    )
+    past_step = _measure_surprise(own_surprise, own_weight)
+    past = add_evidence(state.against_past, past_step, limits, limits + HEADROOM, seconds)
     slow, fast = halve(40.0, seconds), halve(10.0, seconds)
     changes: dict[str, Array | int] = {
         "evidence": evidence,
         "against_past": past * active,
-        "rising_bins": np.where((evidence > 0).any(axis=0), state.rising_bins + 1, 0.0),
+        "rising_bins": np.where(evidence > 0, state.rising_bins + 1, 0.0),
         "slow_logs": state.slow_logs * slow + scores.logs * active,
         "slow_counts": state.slow_counts * slow + n,
         "fast_logs": state.fast_logs * fast + scores.logs * active,
         "fast_counts": state.fast_counts * fast + n,
     }
-    hot = (evidence.max(axis=0) > SUSPICIOUS).any(axis=1)
-    calm = active & ~hot[:-1, None] & ~hot[-1] & both & settled[:, None]
+    is_suspicious = (evidence.max(axis=0) > SUSPICIOUS).any(axis=1)
+    is_calm = active & ~is_suspicious[:-1, None] & ~is_suspicious[-1] & both & conditions.settled[:, None]
+    changes |= _measure_dispersion(state, size, difference, phi, is_calm, seconds=seconds)
+    if not is_suspicious[-1] and conditions.in_pool.any():
+        changes |= _measure_pool(state, np.array([surprise[-1], weight[-1]]) * pool, pool, seconds)
+    deploy_evidence = np.minimum(step[DEPLOY_SHIFTS], DEPLOY_CLIP)
+    return LatencyStep(_change(state, changes), deploy_evidence, phi * extra, pool)
+
+
+def _measure_surprise(surprise: Array, weight: Array) -> Array:
+    """Return, for each shift, by how much a shift explains the scores better than none (normal distribution)."""
+    found: Array = (SHIFTS - MARGIN) * surprise - (SHIFTS**2 - MARGIN**2) / 2 * weight
+    return found
+
+
+def _measure_dispersion(
+    state: LatencyState, size: Array, difference: Array, phi: Array, is_calm: Mask, *, seconds: float
+) -> dict[str, Array | int]:
+    """Add a bin to the measured dispersion of scores."""
     keep = decay(DISPERSION_MEMORY, seconds)
     squared = np.minimum(size * difference**2, CLIP * phi)
-    changes["noise"] = state.noise * keep + [
-        np.where(calm, (squared - 1) * size / phi**2, 0.0).sum(),
-        np.where(calm, size**2 / phi**2, 0.0).sum(),
-    ]
-    changes["measured"] = state.measured * keep + np.where(calm, squared / phi, 0.0).sum(axis=1)
-    changes["fitted"] = state.fitted * keep + calm.sum(axis=1)
-    if not hot[-1] and in_pool.any():
-        changes |= _measure_pool(state, surprise[-1] * pool, weight[-1] * pool, active, pool, seconds)
-    return LatencyStep(
-        _change(state, changes),
-        np.minimum(step[DEPLOY_SHIFTS], DEPLOY_CLIP),
-        np.vstack([divisor, np.full(n.shape[1], pool)]),
-    )
+    noise = [(squared - 1) * size / phi**2, size**2 / phi**2]
+    return {
+        "noise": state.noise * keep + [np.where(is_calm, each, 0.0).sum() for each in noise],
+        "measured": state.measured * keep + np.where(is_calm, squared / phi, 0.0).sum(axis=1),
+        "fitted": state.fitted * keep + is_calm.sum(axis=1),
+    }
 
 
-def _measure_pool(
-    state: LatencyState, surprise: Array, weight: Array, active: Mask, pool: float, seconds: float
-) -> dict[str, Array | int]:
-    block, bins = state.block + np.array([surprise, weight]), state.block_bins + 1
+def _measure_pool(state: LatencyState, found: Array, pool: float, seconds: float) -> dict[str, Array | int]:
+    """Add a bin to the block of the pool. At the end of the block, measure its variance."""
+    block, bins = state.block + found, state.block_bins + 1
     if bins * seconds < BLOCK:
         return {"block": block, "block_bins": bins}
-    used = active & (block[1] > 0)
-    variance = np.divide(block[0] ** 2, block[1], out=np.zeros(len(used)), where=used)
-    variance = np.minimum(variance, CLIP * pool)
+    is_used = block[1] > 0
+    variance = np.minimum(np.where(is_used, _divide(block[0] ** 2, block[1]), 0.0), CLIP * pool)
     keep = decay(DISPERSION_MEMORY, bins * seconds)
-    found = [np.where(used, variance, 0.0).sum(), used.sum()]
-    return {"pool_variance": state.pool_variance * keep + found, "block": np.zeros_like(block), "block_bins": 0}
+    sums = state.pool_variance * keep + [variance.sum(), is_used.sum()]
+    return {"pool_variance": sums, "block": np.zeros_like(block), "block_bins": 0}
+
+
+def _get_pool_variance(state: LatencyState) -> float:
+    total, weight = state.pool_variance.tolist()
+    return float(max(1.0, (total + PRIOR_BLOCKS) / (weight + PRIOR_BLOCKS)))
+
+
+def _divide(sums: Array, counts: Array) -> Array:
+    """Return means; 0 where nothing was counted."""
+    return np.divide(sums, counts, out=np.zeros_like(sums), where=counts > 0)
 
 
 def _with_pool(values: Array, share: Array) -> Array:
     return np.vstack([values, (values * share).sum(axis=0)])
 
 
-def _change(state: LatencyState, changes: dict[str, Array | int]) -> LatencyState:
-    return LatencyState(**(asdict(state) | changes))
+def _change(state: LatencyState, changes: Mapping[str, Array | int]) -> LatencyState:
+    return LatencyState(**{**asdict(state), **changes})

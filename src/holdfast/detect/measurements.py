@@ -53,9 +53,9 @@ def list_keys(window: Window) -> list[StreamKey]:
     shared = {operation for resource in window.resources for operation in resource.operations}
     found = []
     for side, cells in window.cells.items():
-        measured = cells.requests.any(axis=(1, 2)).tolist()
-        for operation, has_requests in zip(window.operations, measured, strict=True):
-            if has_requests and (side is not Side.CLIENT or operation in shared):
+        for row in np.flatnonzero(cells.requests.sum(axis=(1, 2))).tolist():
+            operation = window.operations[row]
+            if side is not Side.CLIENT or operation in shared:
                 found.append(StreamKey(side, operation))
     return found
 

@@ -82,7 +82,7 @@ def find_regional(step: StreamStep, at: float, seconds: float) -> Regional:
     zones = np.flatnonzero(is_above[row])
     if len(zones) < AFFECTED_ZONES:
         return Regional((), row, None)
-    bins = float(step.state.counts.rising_bins[row, zones].max())
+    bins = float(counts.get_rising_bins(step.state.counts)[row, zones].max())
     return Regional(tuple(zones.tolist()), row, at - max(bins, 1.0) * seconds)
 
 
@@ -113,7 +113,7 @@ def view_resources(step: StreamStep, measurements: Measurements, window: Window)
         affected = np.flatnonzero(is_failing | is_silent)
         seen_by_consumers = bool((past[used].max(axis=0) >= GUARD).any() or is_silent.any()) if used else False
         seen_by_itself = bool((past[own] >= SUSPICIOUS).any()) if own else False
-        bins = float(step.state.counts.rising_bins[used].max()) if used else 1.0
+        bins = float(counts.get_rising_bins(step.state.counts)[used].max()) if used else 1.0
         found.append(
             ResourceView(
                 resource.name,

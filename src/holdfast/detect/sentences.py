@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from holdfast.detect.regional import ResourceView
 
+ALL_REQUESTS = "all requests"
+"""The name of the pool of all operations."""
+
 
 class Scene(NamedTuple):
     """One window with everything that was found in it."""
@@ -33,15 +36,15 @@ class Scene(NamedTuple):
         return sorted(self.window.zones_out)
 
     def name_stream(self, row: int) -> str:
-        """Return the name of an operation, or `all requests`."""
+        """Return the name of an operation, or that of the pool."""
         keys = self.step.state.keys
-        return str(keys[row]) if row < len(keys) else "all requests"
+        return str(keys[row]) if row < len(keys) else ALL_REQUESTS
 
     def get_rate(self, row: int, zones: "list[int]") -> float:
-        """Return the share of failed requests in the last minute or so."""
+        """Return the share of failed requests in the last seconds."""
         found = self.step.state.counts
-        requests = float(found.slow_requests[row, zones].sum())
-        return float(found.slow_faults[row, zones].sum()) / requests if requests else 0.0
+        requests = float(found.fast_requests[row, zones].sum())
+        return float(found.fast_faults[row, zones].sum()) / requests if requests else 0.0
 
     def read(self, zone: int) -> dict[str, Any]:
         """Return the measurements of a zone in this window."""
@@ -71,13 +74,14 @@ def describe_finding(scene: Scene, finding: Finding, report: InstanceReport | No
     if finding.signal is Signal.FAULTS:
         own, rest = scene.get_rate(finding.row, [finding.zone]), scene.get_rate(finding.row, others)
         if report is not None:
-            return f"{subject} fails requests of {stream}, {instances}; {since}"
+            what = stream if stream == ALL_REQUESTS else f"requests of {stream}"
+            return f"{subject} fails {what}, {instances}; {since}"
         return f"{subject} fails {_percent(own)} of {stream}, the others {_percent(rest)}; {instances}; {since}"
     if finding.signal is Signal.THROUGHPUT:
         expected = float(scene.step.predicted_requests[finding.zone])
         share = reading["requests"] / expected if expected else 0.0
         return f"{subject} gets {_percent(share)} of the requests that it usually gets; {since}"
-    shifts = latency.get_shifts(scene.step.state.latency, fast=False)[finding.row]
+    shifts = latency.get_shifts(scene.step.state.latency, fast=True)[finding.row]
     own_factor, rest_factor = (
         math.exp(float(shifts[finding.zone])),
         math.exp(max(float(shifts[each]) for each in others)),
@@ -97,7 +101,7 @@ def describe_finding(scene: Scene, finding: Finding, report: InstanceReport | No
     )
 
 
-def describe_resource(scene: Scene, view: "ResourceView") -> str:
+def describe_resource(view: "ResourceView") -> str:
     """Return the sentence about a shared resource."""
     where = f", which is in {view.zone}" if view.zone else ""
     silent = f"; no answers in {', '.join(view.silent)}" if view.silent else ""

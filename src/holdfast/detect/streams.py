@@ -4,7 +4,7 @@ A bin is learned ten minutes late, and not at all while there is evidence agains
 become the new normal before it is found. In its first half hour, an operation is only learned.
 """
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from msgspec import Struct
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from holdfast._types import Side
 from holdfast.detect import counts, latency, throughput
 from holdfast.detect.counts import CountState, CountStep
-from holdfast.detect.cusum import SUSPICIOUS, Array, Mask, decay, find_threshold
+from holdfast.detect.cusum import SUSPICIOUS, Array, Conditions, Mask, decay, find_threshold
 from holdfast.detect.latency import LatencyState, LatencyStep, Scores
 from holdfast.detect.measurements import BUCKETS, MIDDLES, Measurements, StreamKey
 from holdfast.detect.throughput import ThroughputState
@@ -37,18 +37,17 @@ MIN_REFERENCE = 200.0
 """Requests from which the distribution of an operation's latencies is known."""
 MINUTE = 60.0
 
-Small = NDArray[np.float32]
+Small: TypeAlias = NDArray[np.float32]
+PackedEvidence: TypeAlias = NDArray[np.int8]
+PACKED = 16.0
+"""Evidence in packed form is in sixteenths, from -8 to 8. It makes the saved state a third smaller."""
 
 
 class PendingBin(Struct):
     """A bin that is not learned yet."""
 
-    requests: Small
-    faults: Small
-    slow_expected: Small
-    slow_faults: Small
-    scores: Small
-    """Counts, sums of scores and sums of logarithms, by operation and zone."""
+    values: Small
+    """Requests, faults, expected slow requests, slow requests, and the three arrays of Scores."""
     suspicious: Mask
     """By stream: whether there was evidence against any zone."""
 
@@ -100,9 +99,9 @@ class StreamState(Struct):
     minute: PendingMinute
     minute_bins: int
     minutes: list[PendingMinute]
-    deploy_faults: list[Small]
-    deploy_slow: list[Small]
-    deploy_latency: list[Small]
+    deploy_faults: list[PackedEvidence]
+    deploy_slow: list[PackedEvidence]
+    deploy_latency: list[PackedEvidence]
     """Evidence of the last bins, by rise, stream and zone."""
 
 
@@ -184,7 +183,6 @@ def arrange(state: StreamState, keys: list[StreamKey], at: float) -> StreamState
     def arrange_minute(minute: PendingMinute) -> PendingMinute:
         return PendingMinute(by_operation(minute.histograms), by_stream(minute.suspicious))
 
-    arrays = ("requests", "faults", "slow_expected", "slow_faults")
     return replace(
         state,
         keys=(*(state.keys[row] for row in kept), *new),
@@ -197,14 +195,7 @@ def arrange(state: StreamState, keys: list[StreamKey], at: float) -> StreamState
         usual=by_operation(state.usual),
         missing=by_operation(state.missing),
         frozen=by_operation(state.frozen),
-        pending=[
-            PendingBin(
-                **{name: by_operation(getattr(each, name)) for name in arrays},
-                scores=by_operation(each.scores, 1),
-                suspicious=by_stream(each.suspicious),
-            )
-            for each in state.pending
-        ],
+        pending=[PendingBin(by_operation(each.values, 1), by_stream(each.suspicious)) for each in state.pending],
         minute=arrange_minute(state.minute),
         minutes=[arrange_minute(each) for each in state.minutes],
         deploy_faults=[by_stream(each, 1) for each in state.deploy_faults],
@@ -250,7 +241,7 @@ def advance(
     Only zones that are `active` are evaluated, and only the traffic of those that are `balanced`, which have their
     usual share. Without `is_learning` nothing is learned, as long as a verdict is open.
     """
-    state = _learn(state, active, seconds, may_learn=is_learning)
+    state = _learn(state, active, at, seconds, may_learn=is_learning)
     operations, zones, _ = measurements.shape
     is_new = at - state.first_seen < LEARNING
     requests, faults = measurements.requests.sum(axis=2), measurements.faults.sum(axis=2)
@@ -259,9 +250,9 @@ def advance(
     scores = Scores(bin_.latencies.sum(axis=2), bin_.scores.sum(axis=2), bin_.logs)
     slow_expected = scores.counts * bin_.tails[:, None]
     slow_faults = bin_.slow.sum(axis=2)
+    values = np.array([requests, faults, slow_expected, slow_faults, *scores])
     if is_learning and is_new.any():
-        taken = is_new[:, None] & active
-        state = _learn_bin(state, requests, faults, slow_expected, slow_faults, scores, taken, seconds)
+        state = _learn_bin(state, values, is_new[:, None] & active, seconds)
         reference = latency.learn_reference(state.latency, bin_.histograms, is_new, seconds)
         state = replace(state, latency=reference)
     if is_learning and at - state.started_at < LEARNING:
@@ -272,32 +263,10 @@ def advance(
     pool = find_threshold(1, zones, false_isolations, seconds)
     thresholds = np.append(np.full(operations, threshold), pool)
     in_pool = state.is_server & ~is_new
-    settled = at - state.first_seen >= SETTLING
-    fault_step = counts.advance_counts(
-        state.counts,
-        requests,
-        faults,
-        active,
-        thresholds,
-        seconds,
-        has_baseline=False,
-        in_pool=in_pool,
-        settled=settled,
-    )
-    slow_step = counts.advance_counts(
-        state.slow,
-        slow_expected,
-        slow_faults,
-        active,
-        thresholds,
-        seconds,
-        has_baseline=True,
-        in_pool=in_pool,
-        settled=settled,
-    )
-    latency_step = latency.advance_latency(
-        state.latency, scores, active, thresholds, seconds, in_pool=in_pool, settled=settled
-    )
+    conditions = Conditions(seconds, thresholds, active, in_pool, at - state.first_seen >= SETTLING)
+    fault_step = counts.advance_counts(state.counts, requests, faults, conditions, has_baseline=False)
+    slow_step = counts.advance_counts(state.slow, slow_expected, slow_faults, conditions, has_baseline=True)
+    latency_step = latency.advance_latency(state.latency, scores, conditions)
     throughput_step = throughput.advance_throughput(state.throughput, by_zone, active & balanced, pool, seconds)
     is_known = np.append(~is_new, bool(in_pool.any()))
     kept, keep = round(DEPLOY_WINDOW / seconds), decay(throughput.SHARE_MEMORY, seconds)
@@ -309,15 +278,12 @@ def advance(
         throughput=throughput_step.state,
         usual=np.where(requests > 0, state.usual * keep + requests * (1 - keep), state.usual),
         missing=np.where((requests > 0) | ~active, 0.0, state.missing + state.usual),
-        deploy_faults=[*state.deploy_faults, fault_step.deploy_evidence.astype(np.float32)][-kept:],
-        deploy_slow=[*state.deploy_slow, slow_step.deploy_evidence.astype(np.float32)][-kept:],
-        deploy_latency=[*state.deploy_latency, latency_step.deploy_evidence.astype(np.float32)][-kept:],
+        deploy_faults=[*state.deploy_faults, pack_evidence(fault_step.deploy_evidence)][-kept:],
+        deploy_slow=[*state.deploy_slow, pack_evidence(slow_step.deploy_evidence)][-kept:],
+        deploy_latency=[*state.deploy_latency, pack_evidence(latency_step.deploy_evidence)][-kept:],
     )
     suspicious = find_suspicious(state)
-    waiting = PendingBin(
-        *(each.astype(np.float32) for each in (requests, faults, slow_expected, slow_faults, np.stack(scores))),
-        suspicious,
-    )
+    waiting = PendingBin(_shorten(values), suspicious)
     minute = PendingMinute(
         state.minute.histograms + bin_.histograms.astype(np.float32), state.minute.suspicious | suspicious
     )
@@ -342,14 +308,22 @@ def advance(
     )
 
 
+def pack_evidence(evidence: Array) -> PackedEvidence:
+    """Return evidence in packed form."""
+    return np.clip(np.rint(evidence * PACKED), -128, 127).astype(np.int8)
+
+
+def _shorten(values: Array) -> Small:
+    """Return numbers with 12 significant bits: four digits are enough to learn from, and take half of the space."""
+    bits = values.astype(np.float32).view(np.int32)
+    return (bits & ~np.int32(0xFFF)).view(np.float32)
+
+
 def find_suspicious(state: StreamState) -> Mask:
     """Return, by stream, whether there is evidence against any zone."""
-    found: Mask = (
-        (counts.get_evidence(state.counts) > SUSPICIOUS)
-        | (counts.get_evidence(state.slow) > SUSPICIOUS)
-        | (latency.get_evidence(state.latency) > SUSPICIOUS)
-    ).any(axis=1)
-    return found
+    faults, slow = counts.get_evidence(state.counts), counts.get_evidence(state.slow)
+    highest = np.maximum(np.maximum(faults, slow), latency.get_evidence(state.latency)).max(axis=1)
+    return np.asarray(highest > SUSPICIOUS)
 
 
 class _Latencies(Struct):
@@ -391,50 +365,41 @@ def _measure_latencies(state: StreamState, measurements: Measurements) -> _Laten
     )
 
 
-def _learn(state: StreamState, active: Mask, seconds: float, *, may_learn: bool) -> StreamState:
-    """Learn the bin that is old enough by now."""
+def _learn(state: StreamState, active: Mask, at: float, seconds: float, *, may_learn: bool) -> StreamState:
+    """Learn the bin that is old enough by now, except for operations that were new then: they have learned it."""
     pending, minutes = state.pending, state.minutes
     now = find_suspicious(state)
+    was_known = at - LAG - state.first_seen >= LEARNING
     if len(pending) >= round(LAG / seconds):
         bin_, pending = pending[0], pending[1:]
         suspicious = bin_.suspicious | now
-        is_held = suspicious[:-1] | suspicious[-1] | (not may_learn)
+        is_held = suspicious[:-1] | suspicious[-1:] | np.full(1, not may_learn)
         frozen = np.where(is_held, state.frozen + seconds, 0.0)
-        learned = ~is_held | (frozen > MAX_FROZEN)
+        learned = (~is_held | (frozen > MAX_FROZEN)) & was_known
         state = replace(state, frozen=frozen, pending=pending)
-        requests, faults, slow_expected, slow_faults, scores = (
-            each.astype(np.float64)
-            for each in (bin_.requests, bin_.faults, bin_.slow_expected, bin_.slow_faults, bin_.scores)
-        )
-        taken = learned[:, None] & active
-        state = _learn_bin(state, requests, faults, slow_expected, slow_faults, Scores(*scores), taken, seconds)
+        values = bin_.values.astype(np.float64)
+        state = _learn_bin(state, values, learned[:, None] & active, seconds)
         is_usual = (throughput.get_evidence(state.throughput) < SUSPICIOUS) | ~active
-        shares = throughput.learn_shares(state.throughput, requests[state.is_server].sum(axis=0), is_usual, seconds)
+        shares = throughput.learn_shares(state.throughput, values[0, state.is_server].sum(axis=0), is_usual, seconds)
         state = replace(state, throughput=shares)
     if len(minutes) > LAG / MINUTE:
         minute, minutes = minutes[0], minutes[1:]
         suspicious = minute.suspicious | now
-        learned = ~(suspicious[:-1] | suspicious[-1] | (not may_learn)) | (state.frozen > MAX_FROZEN)
+        is_held = suspicious[:-1] | suspicious[-1:] | np.full(1, not may_learn)
+        learned = (~is_held | (state.frozen > MAX_FROZEN)) & was_known
         reference = latency.learn_reference(state.latency, minute.histograms.astype(np.float64), learned, MINUTE)
         state = replace(state, latency=reference, minutes=minutes)
     return state
 
 
-def _learn_bin(
-    state: StreamState,
-    requests: Array,
-    faults: Array,
-    slow_expected: Array,
-    slow_faults: Array,
-    scores: Scores,
-    taken: Mask,
-    seconds: float,
-) -> StreamState:
+def _learn_bin(state: StreamState, values: Array, taken: Mask, seconds: float) -> StreamState:
+    """Learn the values of a PendingBin, for each operation and zone that is `taken`."""
+    requests, faults, slow_expected, slow_faults, *scores = values
     return replace(
         state,
         counts=counts.learn_counts(state.counts, requests, faults, taken, seconds, has_baseline=False),
         slow=counts.learn_counts(state.slow, slow_expected, slow_faults, taken, seconds, has_baseline=True),
-        latency=latency.learn_scores(state.latency, scores, taken, seconds),
+        latency=latency.learn_scores(state.latency, Scores(*scores), taken, seconds),
     )
 
 

@@ -1,6 +1,7 @@
 """Find zones that get less traffic than their usual share, or report nothing at all. Pure."""
 
 import math
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +19,10 @@ SHARE_MEMORY, LEVEL_MEMORY, DISPERSION_MEMORY = 1800.0, 300.0, 4 * 3600.0
 SILENT_BINS = 3
 SILENT_EXPECTED = 3.0
 """Independent requests that must be missing before a zone counts as silent."""
+MOVED = 0.5
+"""Share of a silent zone's traffic that the others must get."""
+STALLS_PER_QUARTER = 540.0
+"""Stalls of a zone's telemetry in 90 days, six a day."""
 MIN_EXPECTED = 100.0
 """Expected requests in a bin from which a drop isolates; with fewer it is only shown."""
 
@@ -30,15 +35,19 @@ class ThroughputState(Struct):
     fit: Array
     level: float
     """Requests of all zones in one bin, averaged over some minutes."""
+    level_noise: float
+    """Relative variance of the requests of all zones around their level, beyond chance."""
     evidence: Array
     """By drop and zone."""
     silent_bins: Array
     missing: Array
     """By zone: independent requests that are missing since the zone fell silent."""
+    meanwhile: Array
+    """By zone: requests of the others since the zone fell silent."""
     rising_bins: Array
 
 
-RECENT = ("evidence", "silent_bins", "missing", "rising_bins")
+RECENT = ("evidence", "silent_bins", "missing", "meanwhile", "rising_bins")
 """The arrays that say something about the last minutes."""
 
 
@@ -53,7 +62,17 @@ class ThroughputStep(NamedTuple):
 def build_throughput_state(zones: int) -> ThroughputState:
     """Return the state without any knowledge."""
     by_zone = np.zeros(zones)
-    return ThroughputState(by_zone, np.zeros(5), 0.0, np.zeros((len(DROPS), zones)), by_zone, by_zone, by_zone)
+    return ThroughputState(
+        shares=by_zone,
+        fit=np.zeros(5),
+        level=0.0,
+        level_noise=0.0,
+        evidence=np.zeros((len(DROPS), zones)),
+        silent_bins=by_zone,
+        missing=by_zone,
+        meanwhile=by_zone,
+        rising_bins=by_zone,
+    )
 
 
 def get_evidence(state: ThroughputState) -> Array:
@@ -71,7 +90,9 @@ def get_isolating_evidence(state: ThroughputState) -> Array:
 def find_silent(state: ThroughputState) -> Mask:
     """Return, by zone, whether it reports no request, although it should have had some."""
     found: Mask = (
-        (state.silent_bins >= SILENT_BINS) & (state.missing >= SILENT_EXPECTED) & (get_evidence(state) >= SUSPICIOUS)
+        (state.silent_bins >= SILENT_BINS)
+        & (state.missing >= SILENT_EXPECTED)
+        & (state.evidence.max(axis=0) >= SUSPICIOUS)
     )
     return found
 
@@ -103,23 +124,44 @@ def advance_throughput(
     w = np.where(calm, 1.0 / (v + 0.02) ** 2, 0.0)
     mean = predicted
     sums = [(w * part).sum() for part in (mean**2, mean**3, mean**4, y * mean, y * mean**2)]
-    level_keep = decay(LEVEL_MEMORY, seconds)
     total = float(n.sum())
-    is_usual = bool(calm.all())
+    level, level_noise = state.level or total, state.level_noise
+    if calm[active].all():
+        keep, slow = decay(LEVEL_MEMORY, seconds), decay(DISPERSION_MEMORY, seconds)
+        excess = ((total - level) ** 2 - level) / max(level, 1.0) ** 2
+        level_noise = level_noise * slow + min(max(excess, 0.0), 1.0) * (1 - slow)
+        level = level * keep + total * (1 - keep)
     return ThroughputStep(
         _replace(
             state,
             evidence=evidence,
             fit=state.fit * decay(DISPERSION_MEMORY, seconds) + sums,
-            level=state.level * level_keep + (1 - level_keep) * total
-            if is_usual and state.level
-            else state.level or total,
+            level=level,
+            level_noise=level_noise,
             silent_bins=np.where(is_silent, state.silent_bins + 1, 0.0),
             missing=np.where(is_silent, state.missing + predicted / (1 + noise * predicted), 0.0),
+            meanwhile=np.where(is_silent, state.meanwhile + total, 0.0),
             rising_bins=np.where((evidence > 0).any(axis=0), state.rising_bins + 1, 0.0),
         ),
         predicted,
     )
+
+
+def has_moved(state: ThroughputState, zone: int, false_isolations: float) -> bool:
+    """Return whether the other zones get the traffic of a silent zone.
+
+    They must get at least half of it, and so much more than usual that chance explains it in at most
+    `false_isolations` of the stalls of telemetry in 90 days.
+    """
+    bins, shares = float(state.silent_bins[zone]), state.shares
+    if not bins or not shares.sum():
+        return False
+    lost = float(shares[zone] / shares.sum()) * state.level * bins
+    usual = state.level * bins - lost
+    rise = float(state.meanwhile[zone]) - usual
+    spread = math.sqrt(max(usual, 1.0) + state.level_noise * usual**2)
+    limit = NormalDist().inv_cdf(1 - min(false_isolations / STALLS_PER_QUARTER, 0.1))
+    return rise >= MOVED * lost and rise >= limit * spread
 
 
 def _replace(state: ThroughputState, **changes: Array | float) -> ThroughputState:

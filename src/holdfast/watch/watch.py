@@ -362,7 +362,7 @@ class WorkloadWatcher:
         state, verdict = watched.detector.step(watched.state, window)
         is_part = start < watched.watched_since - START_TOLERANCE
         missing = NO_WHOLE_BIN if is_part else ""
-        if not any(any(cells.requests) for cells in window.cells.values()):
+        if not any(cells.requests.any() for cells in window.cells.values()):
             missing = NO_REQUESTS
         # Too few measurements can show a failure, but not that a workload is healthy, or that a failure has ended.
         is_unknown = verdict.kind is VerdictKind.HEALTHY and missing != ""

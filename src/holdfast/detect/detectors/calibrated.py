@@ -20,7 +20,7 @@ class CalibratedOptions:
     """Settings of the calibrated detector."""
 
     false_isolations: float = 0.2
-    """Expected false isolations in 90 days. 0.2 is one in about a year; 1 is quicker by some seconds, and four a year."""
+    """Expected false isolations in 90 days. 0.2 is about one a year. 1, four a year, is only some seconds quicker."""
     deploys_are_announced: bool = False
     """Whether every deploy is announced. Then evidence outside of deploys need not outlast one."""
 
