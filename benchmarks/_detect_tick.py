@@ -12,7 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks._detect_scenarios import (
+from benchmarks._detect_fleets import (
+    LARGE,
     PROOF,
     SECONDS,
     START,
@@ -21,6 +22,7 @@ from benchmarks._detect_scenarios import (
     Arranger,
     build_detectors,
     build_fleet,
+    build_state,
     fill,
     seed_random,
 )
@@ -32,7 +34,7 @@ from holdfast.telemetry.bins import BinKey
 from holdfast.telemetry.block import COUNTS, Block
 from holdfast.telemetry.window import Window, WindowIndex
 
-OPERATIONS, INSTANCES = 200, 50
+INSTANCES = 50
 LEARNED_BINS, DISTINCT, TICKS = 240, 3, 40
 BUDGET = 0.1
 """Seconds: 1 % of ten."""
@@ -40,13 +42,11 @@ BUDGET = 0.1
 
 def measure(report: Report) -> None:
     random = seed_random(PROOF, "tick")
-    requests = np.exp(random.normal(np.log(600.0), 1.0, OPERATIONS))  # in a zone: 12/min and instance
-    whole = build_fleet(random, requests, 0.005, operations=OPERATIONS)
+    requests = np.exp(random.normal(np.log(600.0), 1.0, LARGE))  # in a zone: 12/min and instance
+    whole = build_fleet(random, requests, 0.005, operations=LARGE)
     fleet = replace(whole, instances=INSTANCES)
     detector = build_detectors()[UNANNOUNCED]
-    from holdfast.detect.calibration import CalibratedState
-
-    state: Any = CalibratedState()
+    state: Any = build_state()
     simulation, arranger = TrafficSimulation(whole, random), Arranger(whole)
     for number in range(LEARNED_BINS):  # the usual behaviour is known by operation and zone, so one instance suffices
         state, _ = detector.step(state, arranger.arrange(simulation.step(START + number * SECONDS)))
@@ -85,7 +85,7 @@ def measure(report: Report) -> None:
     if verdict is None or verdict.zone != ZONES[1]:
         raise RuntimeError(f"the failing zone was not found: {verdict}")
     calm_ticks, failing_ticks = ticks[: TICKS // 2], ticks[TICKS // 2 :]
-    report.say(f"{OPERATIONS} operations x 3 zones x {INSTANCES} instances, {TICKS} ticks: CPU time of each")
+    report.say(f"{LARGE} operations x 3 zones x {INSTANCES} instances, {TICKS} ticks: CPU time of each")
     for name, values in (
         ("window", fills),
         ("detector", steps),

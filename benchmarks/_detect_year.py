@@ -1,6 +1,6 @@
 """How often the default detector isolates a zone that has not failed.
 
-200 operations in 3 zones, with the noise of `_detect_scenarios.py`, and no failure of a single zone. Traffic is
+200 operations in 3 zones, with the noise of `_detect_fleets.py`, and no failure of a single zone. Traffic is
 log-normal (median 60 requests/min, sigma 1.3), fault rates log-uniform from 1e-5 to 5e-2, shares of the zones even,
 50/30/20 or 70/20/10. Nothing of the following is announced or declared:
 
@@ -33,26 +33,31 @@ from numpy.random import Generator
 
 import holdfast.detect
 import holdfast.simulate.zones
-from benchmarks._detect_scenarios import (
+from benchmarks._detect_fleets import (
     DAY,
+    LARGE,
     PROOF,
     SECONDS,
+    SHARES,
     START,
     UNANNOUNCED,
     WARM_UP,
     Arranger,
+    Happening,
+    break_all_zones,
     build_detectors,
-    build_fleet,
+    build_large_fleet,
+    build_state,
+    deploy,
     fill,
     seed_random,
+    stall_telemetry,
 )
 from benchmarks._harness import Goal
 from benchmarks._report import Report
 from holdfast._types import VerdictKind
 from holdfast.simulate.zones.traffic import Effect, Fleet, TrafficSimulation
 
-OPERATIONS = 200
-SHARES = ((1 / 3, 1 / 3, 1 / 3), (0.5, 0.3, 0.2), (0.7, 0.2, 0.1))
 DEPLOYS_A_DAY, INCIDENTS_A_WEEK = 12.0, 20.0
 REAL_DEPLOYS_A_DAY, REAL_INCIDENTS_A_WEEK = 5.0, 2.0
 BURSTS_A_DAY, SCALINGS_A_DAY, STALLS_A_DAY = 60, 4, 6
@@ -65,15 +70,6 @@ RESULT = Path("benchmarks/results/detect_year.json")
 CAUSES = ("quiet", "deploy", "regional", "shared", "stall")
 AFTER = {"regional": 900.0, "shared": 900.0, "deploy": 600.0, "stall": 120.0}
 """Seconds after the end of an event in which a false isolation is blamed on it. The first that applies is blamed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Happening:
-    """Something that is not a failure of one zone, with the time that it takes."""
-
-    kind: str
-    start: float
-    end: float
 
 
 @dataclass(slots=True)
@@ -90,27 +86,16 @@ class Part:
     seconds: float = 0.0
 
 
-def build_year_fleet(random: Generator, number: int) -> Fleet:
-    return build_fleet(
-        random,
-        np.exp(random.normal(math.log(60.0), 1.3, OPERATIONS)),
-        np.exp(random.uniform(math.log(1e-5), math.log(5e-2), OPERATIONS)),
-        operations=OPERATIONS,
-        shares=SHARES[number % len(SHARES)],
-        spread=random.uniform(0.4, 1.0, OPERATIONS),
-    )
-
-
 def plan(random: Generator, fleet: Fleet, start: float, end: float) -> tuple[list[Effect], list[Happening]]:
     """Return all effects between two times, in order, and what they stand for."""
     effects: list[Effect] = []
     happenings: list[Happening] = []
     at = start
     while (at := at + 1500.0 + random.exponential(DAY / DEPLOYS_A_DAY - 1500.0)) < end:
-        happenings.append(_deploy(random, fleet, at, effects))
+        happenings.append(deploy(random, fleet, at, effects))
     at = start
     while (at := at + random.exponential(7 * DAY / INCIDENTS_A_WEEK)) < end:
-        happenings.append(_break_all_zones(random, fleet, at, effects))
+        happenings.append(break_all_zones(random, fleet, at, effects))
     days = (end - start) / DAY
     operations, zones = fleet.requests.shape
     for at in random.uniform(start, end, round(BURSTS_A_DAY * days)):
@@ -121,66 +106,32 @@ def plan(random: Generator, fleet: Fleet, start: float, end: float) -> tuple[lis
         traffic = fill(fleet, 1.0, random.uniform(0.6, 1.5), int(random.integers(zones)))
         effects.append(Effect(start=at, end=at + random.uniform(600.0, 7200.0), traffic=traffic))
     stalls = random.uniform(start, end, round(STALLS_A_DAY * days)) // SECONDS * SECONDS
-    happenings += [_stall(random, fleet, at, effects) for at in stalls.tolist()]
+    happenings += [stall_telemetry(random, fleet, at, effects) for at in stalls.tolist()]
     return sorted(effects, key=lambda each: each.start), sorted(happenings, key=lambda each: each.start)
 
 
 def plan_sample(random: Generator, fleet: Fleet, start: float) -> tuple[list[Effect], list[Happening]]:
     """Return one deploy, one stall and one incident, for a quick look."""
     effects: list[Effect] = []
-    happenings = [_deploy(random, fleet, start + 300.0, effects), _stall(random, fleet, start + 1500.0, effects)]
-    happenings.append(_break_all_zones(random, fleet, start + 2100.0, effects))
+    happenings = [
+        deploy(random, fleet, start + 300.0, effects),
+        stall_telemetry(random, fleet, start + 1500.0, effects),
+    ]
+    happenings.append(break_all_zones(random, fleet, start + 2100.0, effects))
     return sorted(effects, key=lambda each: each.start), happenings
-
-
-def _stall(random: Generator, fleet: Fleet, start: float, effects: list[Effect]) -> Happening:
-    zones = fleet.requests.shape[1]
-    stalled = int(random.integers(zones)) if random.random() < 2 / 3 else slice(None)
-    end = start + float(random.choice([30.0, 40.0, 50.0]))
-    effects.append(Effect(start=start, end=end, traffic=fill(fleet, 1.0, 0.0, stalled)))
-    return Happening("stall", start, end)
-
-
-def _deploy(random: Generator, fleet: Fleet, start: float, effects: list[Effect]) -> Happening:
-    operations, zones = fleet.requests.shape
-    touched = random.random((operations, 1)) < random.uniform(0.3, 1.0)
-    added, slower = random.uniform(0.002, 0.05), random.uniform(1.05, 1.6)
-    at = start
-    for zone in random.permutation(zones).tolist():
-        end = at + random.uniform(60.0, 180.0)
-        here = touched & (np.arange(zones) == zone)
-        effects.append(Effect(start=at, end=end, added=np.where(here, added, 0.0), latency=np.where(here, slower, 1.0)))
-        at = end
-    return Happening("deploy", start, at)
-
-
-def _break_all_zones(random: Generator, fleet: Fleet, start: float, effects: list[Effect]) -> Happening:
-    operations, zones = fleet.requests.shape
-    kind = "regional" if random.random() < 0.5 else "shared"
-    share = 1.0 if kind == "regional" else random.uniform(0.05, 0.4)
-    touched = random.random(operations) < share
-    severity = np.exp(random.uniform(math.log(0.01), math.log(0.6)) + random.normal(0.0, 0.25, zones))
-    end = start + random.uniform(120.0, 1800.0)
-    for zone in range(zones):
-        added = np.zeros(fleet.requests.shape)
-        added[touched, zone] = min(float(severity[zone]), 1.0)
-        effects.append(Effect(start=start + 10.0 * random.integers(2), end=end, added=added))
-    return Happening(kind, start, end)
 
 
 def run_part(number: int, days: float, split: int = PROOF) -> Part:
     """Run one part, and return the zones that were isolated in it. A part of less than a day is a sample."""
     began = time.monotonic()
     random = seed_random(split, "year", number)
-    fleet = build_year_fleet(random, number)
+    fleet = build_large_fleet(random, SHARES[number % len(SHARES)])
     begin = START + WARM_UP
     end = begin + days * DAY
     effects, happenings = plan_sample(random, fleet, begin) if days < 1 else plan(random, fleet, begin, end)
     arranger, detector = Arranger(fleet), build_detectors()[UNANNOUNCED]
     simulation = TrafficSimulation(fleet, random)
-    from holdfast.detect.calibration import CalibratedState
-
-    state: Any = CalibratedState()
+    state: Any = build_state()
     part = Part(number, [split, number], days)
     verdicts: Counter[str] = Counter()
     active: list[Effect] = []
@@ -266,16 +217,16 @@ def sum_up(parts: Sequence[Part]) -> list[Rate]:
     return [*rates, both]
 
 
-def measure(report: Report, days: float, *, is_whole: bool, processes: int = 2) -> None:
-    """Run all parts and report. Only a whole year is kept in the cache and written to RESULT."""
+def measure(report: Report, days: float, *, is_whole: bool, split: int = PROOF, processes: int = 2) -> None:
+    """Run all parts and report. Only a whole year is kept in the cache, and written to RESULT if it is for PROOF."""
     part_days = PART_DAYS if is_whole else days / processes
     number = math.ceil(days / part_days)
-    folder = CACHE / fingerprint()
+    folder = CACHE / f"{fingerprint()}-{split}"
     found: dict[int, Part] = {}
     if is_whole:
         folder.mkdir(parents=True, exist_ok=True)
         found = {part.number: part for part in _load(folder) if part.number < number}
-    waiting = [(each, part_days) for each in range(number) if each not in found]
+    waiting = [(each, part_days, split) for each in range(number) if each not in found]
     began = time.monotonic()
     with get_context("spawn").Pool(processes) as pool:
         for done, part in enumerate(pool.imap_unordered(_run, waiting), 1):
@@ -291,14 +242,15 @@ def measure(report: Report, days: float, *, is_whole: bool, processes: int = 2) 
     _show(report, parts, rates)
     if is_whole:
         hold_goals(report, rates)
-        write_result(RESULT, parts, rates)
+        if split == PROOF:
+            write_result(RESULT, parts, rates)
     else:
         report.hold(
             Goal("false isolations in a sample of the year", sum(len(part.false) for part in parts), 0, "lower")
         )
 
 
-def _run(task: tuple[int, float]) -> Part:
+def _run(task: tuple[int, float, int]) -> Part:
     return run_part(*task)
 
 
@@ -321,7 +273,7 @@ def fingerprint() -> str:
 
 def _show(report: Report, parts: Sequence[Part], rates: Sequence[Rate]) -> None:
     days = sum(part.days for part in parts)
-    report.say(f"{days:,.1f} days, {OPERATIONS} operations x 3 zones; a year has 2 incidents a week, 5 deploys a day")
+    report.say(f"{days:,.1f} days, {LARGE} operations x 3 zones; a year has 2 incidents a week, 5 deploys a day")
     report.say(f"{'cause':<20} {'false':>5} {'of':>9} {'a year':>8} {'upper 95 %':>11}")
     for rate in rates:
         unit = " days" if rate.cause == "quiet" else ""
