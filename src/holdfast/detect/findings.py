@@ -196,7 +196,8 @@ def _guard_counts(part: CountState, evidence: Array, row: int, zone: int, situat
     is_higher = (part.slow_faults[row] > limit * part.slow_expected[row]) & (excess >= UNWELL_FAULTS)
     is_unwell = bool(((is_higher | (evidence[row] > SUSPICIOUS)) & others).any())
     worst = float(np.max(rise, where=others, initial=0.0))
-    if float(against_others[zone]) < GUARD or bool((against_others[others] >= GUARD).any()):
+    also = others & (against_others >= GUARD) & (evidence[row] > 0)
+    if float(against_others[zone]) < GUARD or bool(also.any()):
         return Guard.OTHERS_TOO
     if float(rise[zone]) < CLEARLY_WORSE * worst:
         return Guard.NOT_WORSE

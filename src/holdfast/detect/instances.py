@@ -12,6 +12,8 @@ from holdfast.detect.streams import InstanceBin, StreamStep
 
 FEW = 6
 """Below this number of instances one is left out, and from it on two, or more of a large zone."""
+REST_FAILS, REST_HEALTHY = 0.3, 0.1
+"""Shares of the excess of the zone from which the rest of it fails, and below which the rest is healthy."""
 BLAMED = 0.3
 """Share of the worst instance's excess from which another one is blamed, too."""
 LEFT_OUT = 0.1
@@ -22,26 +24,28 @@ class InstanceReport(NamedTuple):
     """The evidence against a zone without its worst instances."""
 
     worst: tuple[str, ...]
-    """The instances that were left out; none if the zone has a single instance."""
+    """The instances to blame; none if the zone has a single instance, which cannot be told from its zone."""
     instances: int
     evidence: float
+    rest: float
+    """How much worse the rest of the zone is than expected, as a share of how much worse the whole zone is."""
 
     @property
     def is_zone(self) -> bool:
-        """Whether the rest of the zone fails, too. A single instance cannot be told from its zone."""
-        return not self.worst or self.evidence >= GUARD
+        """Whether the rest of the zone fails, too."""
+        return not self.worst or (self.evidence >= GUARD and self.rest >= REST_FAILS)
 
     @property
     def is_instance(self) -> bool:
         """Whether the rest of the zone is healthy."""
-        return bool(self.worst) and self.evidence < 0
+        return not self.is_zone and (self.evidence < 0 or self.rest < REST_HEALTHY)
 
 
 def leave_out_worst(finding: Finding, bins: Sequence[InstanceBin], step: StreamStep) -> InstanceReport:
     """Return the evidence of the last minutes without the worst instances of the zone."""
     names = sorted({name for each in bins for name in each.names[finding.zone] if name})
     if len(names) < 2:
-        return InstanceReport((), len(names), GUARD)
+        return InstanceReport((), len(names), GUARD, 1.0)
     if finding.signal is Signal.LATENCY:
         return _leave_out_slow(finding, bins, step, names)
     return _leave_out_failing(finding, bins, step, names)
@@ -75,7 +79,9 @@ def _leave_out_failing(
     step_by_rise = counts.measure_surprise(k[:, None], m[:, None], np.array(1.0 / (noise + counts.LOWEST_NOISE)))[
         :, :, 0
     ]
-    return InstanceReport(worst, len(names), _sum_up(step_by_rise))
+    whole = (counted - predicted).sum() / max(predicted.sum(), 1e-9)
+    rest_excess = (counted - predicted)[:, rest].sum() / max(predicted[:, rest].sum(), 1e-9)
+    return InstanceReport(worst, len(names), _sum_up(step_by_rise), _compare(rest_excess, whole))
 
 
 def _leave_out_slow(
@@ -102,7 +108,13 @@ def _leave_out_slow(
     gap = latency.SHIFTS[:, 0] - latency.MARGIN
     square = (latency.SHIFTS[:, 0] ** 2 - latency.MARGIN**2) / 2
     step_by_shift = gap * sums[:, rest].sum(axis=1) - square * sizes[:, rest].sum(axis=1)
-    return InstanceReport(worst, len(names), _sum_up(step_by_shift))
+    whole = sums.sum() / max(sizes.sum(), 1e-9)
+    rest_excess = sums[:, rest].sum() / max(sizes[:, rest].sum(), 1e-9)
+    return InstanceReport(worst, len(names), _sum_up(step_by_shift), _compare(rest_excess, whole))
+
+
+def _compare(rest: float, whole: float) -> float:
+    return float(rest / whole) if whole > 0 else 0.0
 
 
 def _split(badness: Array, names: Sequence[str]) -> tuple[list[int], tuple[str, ...]]:

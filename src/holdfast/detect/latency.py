@@ -46,12 +46,12 @@ class LatencyState(Struct):
     log_sums: Array
     """By operation and zone: learned sums of scores and of logarithms of latencies."""
     noise: Array
-    """Sums for the dispersion of scores: noise and weight."""
+    """Sums for the dispersion of scores, noise and weight: against the other zones, and against the own past."""
     measured: Array
     fitted: Array
     """By operation: variance as measured, and as fitted."""
     pool_variance: Array
-    """Sum and weight of the pool's variance."""
+    """Sum and weight of the pool's variance: against the other zones, and against the own past."""
     block: Array
     block_bins: int
     slow_logs: Array
@@ -118,7 +118,7 @@ def build_latency_state(operations: int, zones: int, buckets: int) -> LatencySta
     arrays |= {name: np.zeros((len(SHIFTS), operations + 1, zones)) for name in AXES[2]}
     arrays["reference"] = np.zeros((operations, buckets))
     return LatencyState(
-        noise=np.zeros(2), pool_variance=np.zeros(2), block=np.zeros((2, zones)), block_bins=0, **arrays
+        noise=np.zeros((2, 2)), pool_variance=np.zeros((2, 2)), block=np.zeros((4, zones)), block_bins=0, **arrays
     )
 
 
@@ -195,14 +195,14 @@ def advance_latency(state: LatencyState, scores: Scores, conditions: Conditions)
     both = (n > 0) & (others_n > 0)
     size = np.divide(n * others_n, n + others_n, out=np.zeros_like(n), where=both)
     difference = _divide(s, n) - np.where(both, _divide(others_s, others_n), _divide(s, n))
-    noise = min(max(float((state.noise[0] + PRIOR_NOISE) / (state.noise[1] + 1.0)), 0.0), HIGHEST_NOISE)
+    noise, own_noise = (_get_noise(sums) for sums in state.noise.tolist())
     extra = np.maximum(1.0, (PRIOR_VARIANCE + state.measured) / (PRIOR_VARIANCE + state.fitted))[:, None]
     phi = np.maximum(1.0, 1 + (size - 1) * noise)
-    own_divisor = np.maximum(1.0, 1 + (n - 1) * noise) * extra
-    pool = _get_pool_variance(state)
-    share = conditions.in_pool[:, None] / pool
-    surprise, weight = (_with_pool(each / (phi * extra), share) for each in (size * difference, size))
-    own_surprise, own_weight = (_with_pool(each / own_divisor, share) for each in (s, n))
+    own_phi = np.maximum(1.0, 1 + (n - 1) * own_noise)
+    pool, own_pool = (_get_pool_variance(sums) for sums in state.pool_variance.tolist())
+    in_pool = conditions.in_pool[:, None]
+    surprise, weight = (_with_pool(each / (phi * extra), in_pool / pool) for each in (size * difference, size))
+    own_surprise, own_weight = (_with_pool(each / (own_phi * extra), in_pool / own_pool) for each in (s, n))
     step = _measure_surprise(surprise, weight)
     limits = conditions.thresholds[:, None]
     evidence = add_evidence(state.evidence, step, limits, limits + HEADROOM, seconds) * active
@@ -220,9 +220,10 @@ def advance_latency(state: LatencyState, scores: Scores, conditions: Conditions)
     }
     is_suspicious = (evidence.max(axis=0) > SUSPICIOUS).any(axis=1)
     is_calm = active & ~is_suspicious[:-1, None] & ~is_suspicious[-1] & both & conditions.settled[:, None]
-    changes |= _measure_dispersion(state, size, difference, phi, is_calm, seconds=seconds)
+    changes |= _measure_dispersion(state, (size, difference, phi), (n, _divide(s, n), own_phi), is_calm, seconds)
     if not is_suspicious[-1] and conditions.in_pool.any():
-        changes |= _measure_pool(state, np.array([surprise[-1], weight[-1]]) * pool, pool, seconds)
+        found = [surprise[-1] * pool, weight[-1] * pool, own_surprise[-1] * own_pool, own_weight[-1] * own_pool]
+        changes |= _measure_pool(state, np.array(found), (pool, own_pool), seconds)
     deploy_evidence = np.minimum(step[DEPLOY_SHIFTS], DEPLOY_CLIP)
     return LatencyStep(_change(state, changes), deploy_evidence, phi * extra, pool)
 
@@ -234,34 +235,49 @@ def _measure_surprise(surprise: Array, weight: Array) -> Array:
 
 
 def _measure_dispersion(
-    state: LatencyState, size: Array, difference: Array, phi: Array, is_calm: Mask, *, seconds: float
+    state: LatencyState,
+    others: tuple[Array, Array, Array],
+    past: tuple[Array, Array, Array],
+    is_calm: Mask,
+    seconds: float,
 ) -> dict[str, Array | int]:
-    """Add a bin to the measured dispersion of scores."""
+    """Add a bin to the measured dispersion of scores, each as sizes, differences and fitted variances."""
     keep = decay(DISPERSION_MEMORY, seconds)
+    sums = []
+    for size, difference, phi in (others, past):
+        squared = np.minimum(size * difference**2, CLIP * phi)
+        noise = (squared - 1) * size / phi**2, size**2 / phi**2
+        sums.append([np.where(is_calm, each, 0.0).sum() for each in noise])
+    size, difference, phi = others
     squared = np.minimum(size * difference**2, CLIP * phi)
-    noise = [(squared - 1) * size / phi**2, size**2 / phi**2]
     return {
-        "noise": state.noise * keep + [np.where(is_calm, each, 0.0).sum() for each in noise],
+        "noise": state.noise * keep + sums,
         "measured": state.measured * keep + np.where(is_calm, squared / phi, 0.0).sum(axis=1),
         "fitted": state.fitted * keep + is_calm.sum(axis=1),
     }
 
 
-def _measure_pool(state: LatencyState, found: Array, pool: float, seconds: float) -> dict[str, Array | int]:
+def _measure_pool(
+    state: LatencyState, found: Array, pools: tuple[float, float], seconds: float
+) -> dict[str, Array | int]:
     """Add a bin to the block of the pool. At the end of the block, measure its variance."""
     block, bins = state.block + found, state.block_bins + 1
     if bins * seconds < BLOCK:
         return {"block": block, "block_bins": bins}
-    is_used = block[1] > 0
-    variance = np.minimum(np.where(is_used, _divide(block[0] ** 2, block[1]), 0.0), CLIP * pool)
+    sums = []
+    for (surprise, weight), pool in zip((block[:2], block[2:]), pools, strict=True):
+        variance = np.minimum(_divide(surprise**2, weight), CLIP * pool)
+        sums.append([variance.sum(), (weight > 0).sum()])
     keep = decay(DISPERSION_MEMORY, bins * seconds)
-    sums = state.pool_variance * keep + [variance.sum(), is_used.sum()]
-    return {"pool_variance": sums, "block": np.zeros_like(block), "block_bins": 0}
+    return {"pool_variance": state.pool_variance * keep + sums, "block": np.zeros_like(block), "block_bins": 0}
 
 
-def _get_pool_variance(state: LatencyState) -> float:
-    total, weight = state.pool_variance.tolist()
-    return float(max(1.0, (total + PRIOR_BLOCKS) / (weight + PRIOR_BLOCKS)))
+def _get_noise(sums: list[float]) -> float:
+    return min(max((sums[0] + PRIOR_NOISE) / (sums[1] + 1.0), 0.0), HIGHEST_NOISE)
+
+
+def _get_pool_variance(sums: list[float]) -> float:
+    return max(1.0, (sums[0] + PRIOR_BLOCKS) / (sums[1] + PRIOR_BLOCKS))
 
 
 def _divide(sums: Array, counts: Array) -> Array:
