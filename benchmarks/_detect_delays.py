@@ -41,6 +41,8 @@ from holdfast.detect.detector import Detector
 from holdfast.simulate.zones.traffic import SimulatedBin, TrafficSimulation
 
 PROCESSES = 2
+LARGE_FLEETS = 4
+"""A large scenario has a fleet where others have this number."""
 SHOWN = 3
 """Wrong verdicts of a scenario that are printed."""
 Task = tuple[int, int, int, int]
@@ -196,7 +198,8 @@ def measure(report: Report, *, fleets: int, failures: int, names: Sequence[str],
     """Run the scenarios whose names contain one of `names`, or all."""
     scenarios = list_scenarios()
     chosen = [index for index, each in enumerate(scenarios) if not names or any(name in each.name for name in names)]
-    tasks: list[Task] = [(index, fleet, failures, split) for index in chosen for fleet in range(fleets)]
+    numbers = {index: math.ceil(fleets / LARGE_FLEETS) if scenarios[index].is_large else fleets for index in chosen}
+    tasks: list[Task] = [(index, fleet, failures, split) for index in chosen for fleet in range(numbers[index])]
     totals: dict[str, Outcome] = {}
     report.say("seconds until the right verdict, median/95th percentile; - means not found in 20 minutes")
     report.say("delays are measured to the end of the bin with the verdict: 10 is the shortest that is possible")
@@ -206,8 +209,8 @@ def measure(report: Report, *, fleets: int, failures: int, names: Sequence[str],
         results = pool.imap(_run, tasks)
         for index in chosen:
             found: dict[str, Outcome] = {}
-            for fleet in range(fleets):
-                report.progress(f"{scenarios[index].name}: fleet {fleet + 1} of {fleets}")
+            for fleet in range(numbers[index]):
+                report.progress(f"{scenarios[index].name}: fleet {fleet + 1} of {numbers[index]}")
                 for name, outcome in next(results).items():
                     found.setdefault(name, Outcome()).add(outcome)
                     totals.setdefault(name, Outcome()).add(outcome)

@@ -39,6 +39,8 @@ class Scenario:
     limit: float = LIMIT
     may_isolate: bool = True
     """Whether it is right to isolate the zone."""
+    is_large: bool = False
+    """Whether it has so many operations that fewer fleets must do."""
 
 
 def _fail(added: float) -> Callable[[Generator, Fleet, int, float], list[Effect]]:
@@ -47,9 +49,9 @@ def _fail(added: float) -> Callable[[Generator, Fleet, int, float], list[Effect]
     ]
 
 
-def _multiply(factor: float) -> Callable[[Generator, Fleet, int, float], list[Effect]]:
+def _multiply(factor: float, operations: slice = slice(None)) -> Callable[[Generator, Fleet, int, float], list[Effect]]:
     return lambda _, fleet, zone, start: [
-        Effect(start=start, end=start + DAY, factor=fill(fleet, 1.0, factor, zone)),
+        Effect(start=start, end=start + DAY, factor=fill(fleet, 1.0, factor, zone, operations)),
     ]
 
 
@@ -145,6 +147,13 @@ def list_scenarios() -> list[Scenario]:
         )
         for rate, goal in ((12, 360.0), (24, 240.0), (48, 180.0))
     ]
+    found.append(
+        Scenario(
+            name="x4 in 1 of 20 operations, 48 faults/min",
+            build_fleet=partial(build_fleet, requests=2400.0, fault_rate=0.005, operations=20),
+            build_effects=_multiply(4.0, slice(1)),
+        )
+    )
     found += [
         Scenario(
             name=f"x2, 50 operations{suffix}",
@@ -229,6 +238,7 @@ def list_scenarios() -> list[Scenario]:
                 wanted=wanted,
                 limit=limit,
                 may_isolate=False,
+                is_large=True,
             )
             for names, shares in zip(("even traffic", "50/30/20", "70/20/10"), SHARES, strict=True)
         ]

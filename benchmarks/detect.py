@@ -42,9 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--part", choices=PARTS, action="append", help="this part alone; may be repeated")
     parser.add_argument("--whole", action="store_true", help="all 180 days of the year: about an hour on two cores")
     parser.add_argument("--tuning", action="store_true", help="use the seeds for tuning, not those for figures")
-    parser.add_argument(
-        "--scenario", action="append", default=[], help="delays of scenarios with this in their name"
-    )
+    parser.add_argument("--scenario", action="append", default=[], help="delays of scenarios with this in their name")
     parser.add_argument("--fleets", type=int, help="fleets for each scenario")
     chosen = parser.parse_args(arguments)
     report, split = Report("detect"), TUNING if chosen.tuning else PROOF
