@@ -23,6 +23,7 @@ from holdfast.config.load import format_variable_name, list_setting_types
 from holdfast.config.paths import ANY_INDEX, SettingPath, format_path
 from holdfast.detect import DETECTORS
 from holdfast.detect.detector import DEFAULT_DETECTOR
+from holdfast.detect.detectors.outlier import OutlierOptions
 from holdfast.detect.detectors.threshold import ThresholdOptions
 from holdfast.engines.aws import AwsOptions, ZoneOptions
 from holdfast.engines.postgres import PostgresOptions
@@ -90,6 +91,7 @@ MODULES = (
     "holdfast.calls.metrics",
     "holdfast.calls.outcomes",
     "holdfast.calls.periodic",
+    "holdfast.detect.detectors.outlier",
     "holdfast.detect.detectors.threshold",
     "holdfast.queue.alarms",
     "holdfast.queue.backend",
@@ -296,7 +298,7 @@ OPTIONS: Mapping[str, Sequence[type[Any]]] = {
         ExistingHealthCheck,
         EndpointCheck,
     ),
-    "docs/explanation/detection.md": (ThresholdOptions,),
+    "docs/explanation/detection.md": (ThresholdOptions, OutlierOptions),
 }
 """Classes of options, by the page that describes them."""
 

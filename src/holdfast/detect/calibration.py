@@ -1,8 +1,8 @@
 """Combine all evidence of the calibrated detector into one verdict. Pure.
 
-A verdict opens when evidence passes all guards, and closes when there has been no evidence for five minutes. Detection
-of an isolated zone comes first, because it is the verdict that people wait for; then shared resources, regional
-failures, single instances and silence.
+A verdict opens when evidence passes all guards, and closes when there has been no evidence for five minutes. A shared
+resource whose consumers fail in several zones comes first: a zone is not to blame for it, even the one that has the
+resource. Then come isolated zones, regional failures, single instances and silence.
 """
 
 import dataclasses
@@ -39,6 +39,7 @@ from holdfast.detect.streams import (
     StreamStep,
     advance,
     arrange,
+    arrange_instances,
     build_stream_state,
     forget_evidence,
 )
@@ -87,8 +88,9 @@ def evaluate(
     """Return the next state and the verdict of a window."""
     if state.seen_until is not None and window.start < state.seen_until - window.seconds / 2:
         return state, state.verdict or _build_verdict(window, _Conclusion(VerdictKind.UNKNOWN, _REPEATED, window.end))
-    streams = _continue(state, window)
-    streams = arrange(streams, list_keys(window), window.end)
+    streams, instances = _continue(state, window)
+    shared = {operation for resource in window.resources for operation in resource.operations}
+    streams = arrange(streams, list_keys(window), shared, window.end)
     measurements = measure(window, {key: row for row, key in enumerate(streams.keys)})
     active = _select_zones(window, ZoneState.OUT, ZoneState.DRAINING)
     balanced = _select_zones(window, ZoneState.OUT, ZoneState.DRAINING, ZoneState.RETURNING)
@@ -100,10 +102,10 @@ def evaluate(
         active=active,
         balanced=balanced,
         false_isolations=false_isolations,
-        is_learning=state.verdict is None,
+        is_learning=state.verdict is None or _is_without_cause(state.verdict),
     )
     kept = round(INSTANCE_WINDOW / window.seconds)
-    instances = [*state.instances, step.instances][-kept:]
+    instances = [*arrange_instances(instances, streams.keys), step.instances][-kept:]
     regional_until = window.end + AFTER_REGIONAL if is_regional(step.state) else state.regional_until
     situation = Situation(
         window.end,
@@ -119,8 +121,7 @@ def evaluate(
     conclusion = _conclude(scene, reports, resources, situation)
     evidence = _collect_evidence(scene, find_strongest(step, situation), findings, reports, resources)
     verdict, confirmed_at = _choose(state, window, conclusion, findings, evidence)
-    is_open = verdict.kind is not VerdictKind.HEALTHY and conclusion.summary != _NO_DATA
-    is_open = is_open and not _is_learning(step.state, window)
+    is_open = verdict.kind is not VerdictKind.HEALTHY and not _is_learning(step.state, window)
     return (
         CalibratedState(step.state, window.end, regional_until, verdict if is_open else None, confirmed_at, instances),
         verdict,
@@ -131,15 +132,15 @@ _REPEATED = "this window was evaluated before"
 _NO_DATA = "fewer than two zones report requests, so no zone can be compared with others"
 
 
-def _continue(state: CalibratedState, window: Window) -> StreamState:
+def _continue(state: CalibratedState, window: Window) -> tuple[StreamState, Sequence[InstanceBin]]:
     """Return what is known before a window: after a gap without the evidence, and after a day nothing."""
     zones = tuple(window.zones)
     if state.streams is None or state.streams.zones != zones or state.seen_until is None:
-        return build_stream_state(zones, window.start)
+        return build_stream_state(zones, window.start), ()
     gap = window.start - state.seen_until
     if gap > MAX_AGE:
-        return build_stream_state(zones, window.start)
-    return forget_evidence(state.streams) if gap > MAX_GAP else state.streams
+        return build_stream_state(zones, window.start), ()
+    return (forget_evidence(state.streams), ()) if gap > MAX_GAP else (state.streams, state.instances)
 
 
 def _select_zones(window: Window, *without: ZoneState) -> Mask:
@@ -158,6 +159,11 @@ def _find_deploys(window: Window) -> Mask:
         ],
         np.bool_,
     )
+
+
+def _is_without_cause(verdict: Verdict) -> bool:
+    """Return whether a verdict says only that there is too little data. It ends when there is data again."""
+    return verdict.kind is VerdictKind.UNKNOWN and verdict.zone is None
 
 
 def _is_learning(streams: StreamState, window: Window) -> bool:
@@ -187,7 +193,11 @@ def _conclude(
     by_zone = scene.measurements.requests.sum(axis=(0, 2))
     if _is_learning(streams, window):
         until = format_time(streams.started_at + LEARNING)
-        return _Conclusion(VerdictKind.UNKNOWN, f"learning the usual behaviour until {until}", window.end)
+        return _Conclusion(VerdictKind.UNKNOWN, f"learning the usual behaviour until {until}", streams.started_at)
+    failing = [each for each in resources if each.is_failing]
+    if failing:
+        view = failing[0]
+        return _Conclusion(VerdictKind.SHARED, describe_resource(view), view.since, zone=view.zone, resource=view.name)
     isolating = [each for each in findings if each.guard is None]
     zones = sorted({each.zone for each in isolating})
     if len(zones) == 1 and not scene.zones_out:
@@ -197,10 +207,6 @@ def _conclude(
         return _Conclusion(
             VerdictKind.ISOLATED, describe_finding(scene, best), best.since, zone=window.zones[best.zone]
         )
-    failing = [each for each in resources if each.is_failing]
-    if failing:
-        view = failing[0]
-        return _Conclusion(VerdictKind.SHARED, describe_resource(view), view.since, zone=view.zone, resource=view.name)
     regional = find_regional(scene.step, window.end, window.seconds)
     if zones or len(regional.zones) > 1:
         found = sorted({window.zones[each] for each in [*zones, *regional.zones]})
@@ -252,9 +258,9 @@ def _choose(
     key = conclusion.kind, conclusion.zone, conclusion.resource
     if known is not None and key == (known.kind, known.zone, known.resource):
         return _renew(known, window, evidence), window.end
-    if known is not None:
+    if known is not None and not _is_without_cause(known):
         is_out = known.zone is not None and known.zone in window.zones_out
-        is_supported = any(window.zones[each.zone] == known.zone for each in findings)
+        is_supported = any(each.is_fresh and window.zones[each.zone] == known.zone for each in findings)
         is_weaker = conclusion.kind in (VerdictKind.HEALTHY, VerdictKind.UNKNOWN) or (
             known.kind is VerdictKind.ISOLATED and conclusion.kind is VerdictKind.INSTANCE
         )

@@ -8,7 +8,6 @@ A stream is one operation, or all operations together: the pool, the last row of
 each stream and a column for each zone.
 """
 
-import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
@@ -151,8 +150,8 @@ def get_ratios(state: CountState) -> Array:
 
 
 def get_evidence(state: CountState) -> Array:
-    """Return the evidence by stream and zone: the best of all rises, less the price of having tried several."""
-    best: Array = state.evidence.max(axis=0) - math.log(len(RISES))
+    """Return the evidence by stream and zone: the best of all rises."""
+    best: Array = state.evidence.max(axis=0)
     return best
 
 
@@ -238,7 +237,7 @@ def advance_counts(
     step = measure_surprise(k / clumps, m / clumps, 1.0 / (noises + 1.0 / shape))
     limits = conditions.thresholds[:, None]
     evidence = add_evidence(state.evidence, step, limits, limits + HEADROOM, seconds) * active
-    is_suspicious = (evidence.max(axis=0) - math.log(len(RISES)) > SUSPICIOUS).any(axis=1)
+    is_suspicious = (evidence.max(axis=0) > SUSPICIOUS).any(axis=1)
     is_calm = active & ~is_suspicious[:-1, None] & ~is_suspicious[-1] & (expected > 0) & conditions.settled[:, None]
     changes: dict[str, Array | int] = {
         "recent_faults": recent_k,

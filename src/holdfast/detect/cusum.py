@@ -29,8 +29,10 @@ GUARD = math.log(200.0)
 """Evidence that confirms what another test has found."""
 STRONG_GUARD = math.log(1e5)
 """Evidence that confirms it although other zones are not quite healthy either."""
-SUSPICIOUS = 7.0
+SUSPICIOUS = 8.5
 """Evidence from which nothing is learned, and from which another zone counts as not quite healthy."""
+MAX_FROZEN = 6 * 3600.0
+"""Seconds after which even suspicious bins are learned: a change that lasts this long is the new normal."""
 DEPLOYS_PER_QUARTER = 450.0
 """Deploys in 90 days, five a day, for the test whether evidence outlasts a deploy."""
 

@@ -74,6 +74,8 @@ class Finding(Struct, frozen=True):
     """What holds it back; None if it isolates."""
     is_fast: bool = False
     """Whether so much traffic is affected that no deploy explains it."""
+    is_fresh: bool = True
+    """Whether the last half minute added evidence. Evidence from before fades slowly if faults are rare."""
 
 
 class Situation(Struct, frozen=True):
@@ -119,7 +121,7 @@ def is_regional(state: StreamState) -> bool:
     excess = found.slow_faults[-1] - found.slow_expected[-1]
     past = found.against_past.max(axis=0)[-1]
     is_worse = (rise > POOL_UNWELL) & (excess > UNWELL_FAULTS) & (past > REGIONAL_EVIDENCE)
-    slower = state.latency.against_past.max(axis=0)[-1] - math.log(len(latency.SHIFTS)) > SUSPICIOUS
+    slower = state.latency.against_past.max(axis=0)[-1] > SUSPICIOUS
     return int(is_worse.sum()) >= 2 or int(slower.sum()) >= 2
 
 
@@ -139,13 +141,21 @@ def find_all(step: StreamStep, situation: Situation) -> list[Finding]:
                 total = max(float(state.counts.fast_requests[-1, zone]), 1.0)
                 excess = float(part.fast_faults[row, zone] - part.fast_expected[row, zone])
                 is_fast = excess >= FAST_EXCESS * total
+            recent = [each[:, row, zone] / PACKED for each in source.recent]
+            last = np.sum(recent[-_count_recent(situation.seconds) :], axis=0)
             if guard is None and not is_fast and situation.must_outlast_deploy[zone]:
                 streams = 1 if row == len(step.thresholds) - 1 else int(step.is_known[:-1].sum())
                 needed = find_deploy_threshold(streams, len(situation.active), situation.false_isolations)
-                recent = [each[:, row, zone] / PACKED for each in source.recent]
                 if not outlasts_deploy(recent, needed, situation.seconds):
                     guard = Guard.DEPLOY
-            found.append(replace(source.build(row, zone, step, situation), guard=guard, is_fast=is_fast))
+            found.append(
+                replace(
+                    source.build(row, zone, step, situation),
+                    guard=guard,
+                    is_fast=is_fast,
+                    is_fresh=bool((last > 0).any()),
+                )
+            )
     return found
 
 
@@ -171,7 +181,7 @@ def outlasts_deploy(recent: Sequence[Array], needed: float, seconds: float) -> b
 
     `recent` has, for each bin, the evidence for several rises.
     """
-    length, last = math.ceil(DEPLOY_LENGTH / seconds), max(1, round(DEPLOY_RECENT / seconds))
+    length, last = math.ceil(DEPLOY_LENGTH / seconds), _count_recent(seconds)
     for values in np.array(recent, np.float64).T:
         start, total = 0, 0.0
         for index, value in enumerate(values.tolist()):
@@ -184,6 +194,11 @@ def outlasts_deploy(recent: Sequence[Array], needed: float, seconds: float) -> b
             if rising.sum() - best >= needed and rising[-last:].sum() > 0:
                 return True
     return False
+
+
+def _count_recent(seconds: float) -> int:
+    """Return the number of bins in the last half minute."""
+    return max(1, round(DEPLOY_RECENT / seconds))
 
 
 def _guard_counts(part: CountState, evidence: Array, row: int, zone: int, situation: Situation) -> Guard | None:
@@ -213,7 +228,7 @@ def _guard_counts(part: CountState, evidence: Array, row: int, zone: int, situat
 def _guard_latency(state: StreamState, evidence: Array, row: int, zone: int, situation: Situation) -> Guard | None:
     others = situation.active.copy()
     others[zone] = False
-    past = state.latency.against_past.max(axis=0)[row, zone] - math.log(len(latency.SHIFTS))
+    past = state.latency.against_past.max(axis=0)[row, zone]
     shifts = latency.get_shifts(state.latency, fast=False)[row]
     if float(past) < GUARD:
         return Guard.OWN_PAST

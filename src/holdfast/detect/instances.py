@@ -61,18 +61,18 @@ def _leave_out_failing(
     weights = found.dispersion.weights[:, zone, None] if row == pool else np.ones((1, 1))
     counted, predicted = np.zeros((len(bins), len(names))), np.zeros((len(bins), len(names)))
     for index, each in enumerate(bins):
-        own = [names.index(name) for name in each.names[zone] if name]
-        if not own:
-            continue
-        requests, faults, whole = (
+        requests, faults, expected = (
             (each.requests, each.faults, each.predicted)
             if finding.signal is Signal.FAULTS
             else (each.latencies, each.slow, each.slow_predicted)
         )
-        requests, faults = requests[rows, zone, : len(own)] * weights, faults[rows, zone, : len(own)] * weights
-        total = requests.sum()
-        counted[index, own] = faults.sum(axis=0)
-        predicted[index, own] = whole[row, zone] * requests.sum(axis=0) / total if total else 0.0
+        requests, faults, whole = requests[rows, zone], faults[rows, zone], expected[rows, zone, None]
+        total = requests.sum(axis=1, keepdims=True)
+        # The sum over operations, not the prediction of the pool: the pool had other operations some minutes ago.
+        shares = np.divide(whole * requests, total, out=np.zeros(requests.shape), where=total > 0)
+        columns, own = _find_columns(each.names[zone], names)
+        counted[index, own] = (faults * weights).sum(axis=0)[columns]
+        predicted[index, own] = (shares * weights).sum(axis=0)[columns]
     rest, worst = _split((counted - predicted).sum(axis=0), names)
     clump, noise = float(found.dispersion.clump[row]), float(found.dispersion.noise[row])
     k, m = counted[:, rest].sum(axis=1) / clump, predicted[:, rest].sum(axis=1) / clump
@@ -92,17 +92,18 @@ def _leave_out_slow(
     rows = slice(0, pool) if row == pool else slice(row, row + 1)
     share = 1.0 / step.latency_step.dispersion[rows, zone, None]
     if row == pool:
-        share = share / step.latency_step.pool_dispersion
+        in_pool = step.fault_step.dispersion.weights[:, zone, None] > 0
+        share = share * in_pool / step.latency_step.pool_dispersion
     usual = step.state.latency.score_sums / (step.state.latency.score_counts + latency.PRIOR_SCORES)
     sizes, sums = np.zeros((len(bins), len(names))), np.zeros((len(bins), len(names)))
     for index, each in enumerate(bins):
-        own = [names.index(name) for name in each.names[zone] if name]
-        n = each.latencies[rows, zone, : len(own)]
+        columns, own = _find_columns(each.names[zone], names)
+        n = each.latencies[rows, zone][:, columns]
         others_n = each.latencies[rows].sum(axis=(1, 2)) - each.latencies[rows, zone].sum(axis=1)
         others_s = (each.scores[rows].sum(axis=2) - each.latencies[rows].sum(axis=2) * usual[rows]).sum(axis=1)
         own_s = each.scores[rows, zone].sum(axis=1) - each.latencies[rows, zone].sum(axis=1) * usual[rows, zone]
         others = np.divide(others_s - own_s, others_n, out=np.zeros(len(others_n)), where=others_n > 0)
-        s = each.scores[rows, zone, : len(own)] - n * (usual[rows, zone] + others)[:, None]
+        s = each.scores[rows, zone][:, columns] - n * (usual[rows, zone] + others)[:, None]
         sizes[index, own], sums[index, own] = (n * share).sum(axis=0), (s * share).sum(axis=0)
     rest, worst = _split(sums.sum(axis=0), names)
     gap = latency.SHIFTS[:, 0] - latency.MARGIN
@@ -115,6 +116,12 @@ def _leave_out_slow(
 
 def _compare(rest: float, whole: float) -> float:
     return float(rest / whole) if whole > 0 else 0.0
+
+
+def _find_columns(found: Sequence[str], names: Sequence[str]) -> tuple[list[int], list[int]]:
+    """Return the columns of instances that have a name, and the positions of their names."""
+    columns = [column for column, name in enumerate(found) if name]
+    return columns, [names.index(found[column]) for column in columns]
 
 
 def _split(badness: Array, names: Sequence[str]) -> tuple[list[int], tuple[str, ...]]:

@@ -140,8 +140,8 @@ def find_tails(reference: Array) -> tuple[NDArray[np.intp], Array]:
 
 
 def get_evidence(state: LatencyState) -> Array:
-    """Return the evidence by stream and zone: the best of all shifts, less the price of having tried several."""
-    best: Array = state.evidence.max(axis=0) - math.log(len(SHIFTS))
+    """Return the evidence by stream and zone: the best of all shifts."""
+    best: Array = state.evidence.max(axis=0)
     return best
 
 

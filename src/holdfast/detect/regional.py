@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 AFFECTED_ZONES = 2
 """Zones whose consumers must be affected before the resource, and not a zone, is to blame."""
-MISSING_REQUESTS = 10.0
-"""Requests to a resource that must be missing in a zone before its consumers count as affected."""
+MISSING_REQUESTS, MISSING_BINS = 10.0, 3
+"""Requests to a resource, and usual bins, that must be missing in a zone before its consumers count as affected."""
 MIN_SLOWDOWN = math.log(1.3)
 
 
@@ -69,7 +69,7 @@ class Regional(Struct, frozen=True):
     def describe(self, scene: "Scene") -> str:
         """Return the part of a sentence that says what is wrong."""
         if not self.zones:
-            return "more than one zone is unhealthy"
+            return "worse than usual"
         return f"several zones are worse than usual in {scene.name_stream(self.row)}"
 
 
@@ -88,8 +88,8 @@ def find_regional(step: StreamStep, at: float, seconds: float) -> Regional:
 
 def get_past_evidence(step: StreamStep) -> Array:
     """Return the evidence of each stream and zone against its own past, from faults or latency."""
-    faults = step.state.counts.against_past.max(axis=0) - math.log(len(counts.RISES))
-    slow = step.state.latency.against_past.max(axis=0) - math.log(len(latency.SHIFTS))
+    faults = step.state.counts.against_past.max(axis=0)
+    slow = step.state.latency.against_past.max(axis=0)
     is_slower = latency.get_shifts(step.state.latency, fast=False) >= MIN_SLOWDOWN
     found: Array = np.maximum(faults, np.where(is_slower, slow, 0.0))
     return found
@@ -109,7 +109,8 @@ def view_resources(step: StreamStep, measurements: Measurements, window: Window)
         is_failing = (
             (past[used] >= step.thresholds[used, None]).any(axis=0) if used else np.zeros(len(reporting), np.bool_)
         )
-        is_silent = (step.state.missing[used] >= MISSING_REQUESTS).any(axis=0) & reporting if used else is_failing
+        least = np.maximum(MISSING_REQUESTS, MISSING_BINS * step.state.usual[used])
+        is_silent = (step.state.missing[used] >= least).any(axis=0) & reporting
         affected = np.flatnonzero(is_failing | is_silent)
         seen_by_consumers = bool((past[used].max(axis=0) >= GUARD).any() or is_silent.any()) if used else False
         seen_by_itself = bool((past[own] >= SUSPICIOUS).any()) if own else False

@@ -68,8 +68,11 @@ def describe_finding(scene: Scene, finding: Finding, report: InstanceReport | No
     subject = zone if report is None else f"{', '.join(report.worst)} in {zone}"
     reading = scene.read(finding.zone)
     instances = f"{reading['failing_instances']} of {reading['instances']} instances"
+    if reading["instances"] == 1:
+        instances = "in its only instance, which cannot be told from the zone"
     if report is not None:
-        instances = f"the other {report.instances - len(report.worst)} instances of the zone do not"
+        healthy = report.instances - len(report.worst)
+        instances = f"the other {healthy} instances of the zone do not" if healthy > 1 else "the other one does not"
     since = f"since {format_time(finding.since)}"
     if finding.signal is Signal.FAULTS:
         own, rest = scene.get_rate(finding.row, [finding.zone]), scene.get_rate(finding.row, others)
@@ -103,7 +106,7 @@ def describe_finding(scene: Scene, finding: Finding, report: InstanceReport | No
 
 def describe_resource(view: "ResourceView") -> str:
     """Return the sentence about a shared resource."""
-    where = f", which is in {view.zone}" if view.zone else ""
+    where = f", which is in {view.zone}," if view.zone else ""
     silent = f"; no answers in {', '.join(view.silent)}" if view.silent else ""
     return (
         f"consumers of {view.name}{where} are affected in {', '.join(view.affected)}{silent}; "

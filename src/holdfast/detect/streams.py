@@ -4,6 +4,7 @@ A bin is learned ten minutes late, and not at all while there is evidence agains
 become the new normal before it is found. In its first half hour, an operation is only learned.
 """
 
+from collections.abc import Collection, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -11,10 +12,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from holdfast._types import Side
+from holdfast._types import Operation, Side
 from holdfast.detect import counts, latency, throughput
 from holdfast.detect.counts import CountState, CountStep
-from holdfast.detect.cusum import SUSPICIOUS, Array, Conditions, Mask, decay, find_threshold
+from holdfast.detect.cusum import MAX_FROZEN, SUSPICIOUS, Array, Conditions, Mask, decay, find_threshold
 from holdfast.detect.latency import LatencyState, LatencyStep, Scores
 from holdfast.detect.measurements import BUCKETS, MIDDLES, Measurements, StreamKey
 from holdfast.detect.throughput import ThroughputState
@@ -25,8 +26,6 @@ SETTLING = LEARNING / 2
 """Seconds after which the baseline is good enough to measure noise against it."""
 LAG = 600.0
 """Seconds after which a bin is learned."""
-MAX_FROZEN = 6 * 3600.0
-"""Seconds after which even suspicious bins are learned: a change that lasts this long is the new normal."""
 DEPLOY_WINDOW = 600.0
 """Seconds of evidence that are kept to find out whether it outlasts a deploy."""
 INSTANCE_WINDOW = 300.0
@@ -50,6 +49,9 @@ class PendingBin(Struct):
     """Requests, faults, expected slow requests, slow requests, and the three arrays of Scores."""
     suspicious: Mask
     """By stream: whether there was evidence against any zone."""
+    active: Mask
+    balanced: Mask
+    """By zone: as in `advance`."""
 
 
 class PendingMinute(Struct):
@@ -62,7 +64,9 @@ class PendingMinute(Struct):
 class InstanceBin(Struct):
     """Measurements of a bin by instance. They are not saved: after a restart, some minutes are missing."""
 
+    keys: tuple[StreamKey, ...]
     names: tuple[tuple[str, ...], ...]
+    """The operations, and the instances of each zone."""
     requests: Array
     faults: Array
     latencies: Array
@@ -80,7 +84,7 @@ class StreamState(Struct):
     keys: tuple[StreamKey, ...]
     """The operations: the rows of all arrays."""
     is_server: Mask
-    """By operation: whether the service itself measures it."""
+    """By operation: whether it is one of the service, as the service itself measures it."""
     first_seen: Array
     last_seen: Array
     """Times by operation."""
@@ -147,8 +151,15 @@ def build_stream_state(zones: tuple[str, ...], at: float) -> StreamState:
     )
 
 
-def arrange(state: StreamState, keys: list[StreamKey], at: float) -> StreamState:
-    """Return the state with a row for each of `keys`, too, and without operations that have no requests any more."""
+def arrange(state: StreamState, keys: Sequence[StreamKey], shared: Collection[Operation], at: float) -> StreamState:
+    """Return the state with a row for each of `keys`, too, and without operations that have no requests any more.
+
+    Operations of `shared` resources are not those of the service: the zone that has the resource has all of them.
+    """
+
+    def find_own(of: Sequence[StreamKey]) -> Mask:
+        return np.fromiter((key.side is Side.SERVER and key.operation not in shared for key in of), np.bool_, len(of))
+
     known = {key: row for row, key in enumerate(state.keys)}
     new = [key for key in keys if key not in known]
     seen = np.fromiter((known[key] for key in keys if key in known), np.intp)
@@ -156,7 +167,7 @@ def arrange(state: StreamState, keys: list[StreamKey], at: float) -> StreamState
     last_seen[seen] = at
     kept = [row for row in range(len(state.keys)) if last_seen[row] > at - FORGET]
     if not new and len(kept) == len(state.keys):
-        return replace(state, last_seen=last_seen)
+        return replace(state, last_seen=last_seen, is_server=find_own(state.keys))
     rows = np.array([*kept, *[-1] * len(new)], np.intp)
 
     def by_operation(array: Any, axis: int = 0) -> Any:
@@ -186,7 +197,7 @@ def arrange(state: StreamState, keys: list[StreamKey], at: float) -> StreamState
     return replace(
         state,
         keys=(*(state.keys[row] for row in kept), *new),
-        is_server=np.append(state.is_server[kept], [key.side is Side.SERVER for key in new]).astype(np.bool_),
+        is_server=find_own((*(state.keys[row] for row in kept), *new)),
         first_seen=np.append(state.first_seen[kept], np.full(len(new), at)),
         last_seen=np.append(last_seen[kept], np.full(len(new), at)),
         counts=rearrange(state.counts, *counts.AXES),
@@ -195,13 +206,38 @@ def arrange(state: StreamState, keys: list[StreamKey], at: float) -> StreamState
         usual=by_operation(state.usual),
         missing=by_operation(state.missing),
         frozen=by_operation(state.frozen),
-        pending=[PendingBin(by_operation(each.values, 1), by_stream(each.suspicious)) for each in state.pending],
+        pending=[
+            replace(each, values=by_operation(each.values, 1), suspicious=by_stream(each.suspicious))
+            for each in state.pending
+        ],
         minute=arrange_minute(state.minute),
         minutes=[arrange_minute(each) for each in state.minutes],
         deploy_faults=[by_stream(each, 1) for each in state.deploy_faults],
         deploy_slow=[by_stream(each, 1) for each in state.deploy_slow],
         deploy_latency=[by_stream(each, 1) for each in state.deploy_latency],
     )
+
+
+def arrange_instances(bins: Sequence[InstanceBin], keys: tuple[StreamKey, ...]) -> list[InstanceBin]:
+    """Return the measurements by instance with the rows of `keys`."""
+    return [each if each.keys == keys else _arrange_instance_bin(each, keys) for each in bins]
+
+
+def _arrange_instance_bin(found: InstanceBin, keys: tuple[StreamKey, ...]) -> InstanceBin:
+    known = {key: row for row, key in enumerate(found.keys)}
+    rows = [known.get(key, len(known)) for key in keys]  # a row of zeros follows the known ones
+
+    def by_operation(array: Array) -> Array:
+        return np.concatenate([array, np.zeros((1, *array.shape[1:]))])[rows]
+
+    def by_stream(array: Array) -> Array:
+        return np.concatenate([by_operation(array[:-1]), array[-1:]])
+
+    changes: dict[str, Any] = {
+        name: by_operation(getattr(found, name)) for name in ("requests", "faults", "latencies", "slow", "scores")
+    }
+    changes |= {name: by_stream(getattr(found, name)) for name in ("predicted", "slow_predicted")}
+    return replace(found, keys=keys, **changes)
 
 
 def forget_evidence(state: StreamState) -> StreamState:
@@ -241,7 +277,7 @@ def advance(
     Only zones that are `active` are evaluated, and only the traffic of those that are `balanced`, which have their
     usual share. Without `is_learning` nothing is learned, as long as a verdict is open.
     """
-    state = _learn(state, active, at, seconds, may_learn=is_learning)
+    state = _learn(state, at, seconds, may_learn=is_learning)
     operations, zones, _ = measurements.shape
     is_new = at - state.first_seen < LEARNING
     requests, faults = measurements.requests.sum(axis=2), measurements.faults.sum(axis=2)
@@ -256,7 +292,8 @@ def advance(
         reference = latency.learn_reference(state.latency, bin_.histograms, is_new, seconds)
         state = replace(state, latency=reference)
     if is_learning and at - state.started_at < LEARNING:
-        shares = throughput.learn_shares(state.throughput, by_zone, np.ones(zones, np.bool_), seconds)
+        is_usual = np.ones(zones, np.bool_)
+        shares = throughput.learn_shares(state.throughput, by_zone, is_usual, active & balanced, seconds)
         state = replace(state, throughput=shares)
     known = int((~is_new).sum())
     threshold = find_threshold(known, zones, false_isolations, seconds)
@@ -276,14 +313,14 @@ def advance(
         slow=_forget_new(slow_step.state, is_known),
         latency=_forget_new(latency_step.state, is_known),
         throughput=throughput_step.state,
-        usual=np.where(requests > 0, state.usual * keep + requests * (1 - keep), state.usual),
+        usual=np.where(active, state.usual * keep + requests * (1 - keep), state.usual),
         missing=np.where((requests > 0) | ~active, 0.0, state.missing + state.usual),
         deploy_faults=[*state.deploy_faults, pack_evidence(fault_step.deploy_evidence)][-kept:],
         deploy_slow=[*state.deploy_slow, pack_evidence(slow_step.deploy_evidence)][-kept:],
         deploy_latency=[*state.deploy_latency, pack_evidence(latency_step.deploy_evidence)][-kept:],
     )
     suspicious = find_suspicious(state)
-    waiting = PendingBin(_shorten(values), suspicious)
+    waiting = PendingBin(_shorten(values), suspicious, active, balanced)
     minute = PendingMinute(
         state.minute.histograms + bin_.histograms.astype(np.float32), state.minute.suspicious | suspicious
     )
@@ -294,6 +331,7 @@ def advance(
         minute, minute_bins = PendingMinute(np.zeros_like(minute.histograms), np.zeros_like(suspicious)), 0
     state = replace(state, pending=[*state.pending, waiting], minute=minute, minute_bins=minute_bins, minutes=minutes)
     by_instance = InstanceBin(
+        state.keys,
         measurements.instances,
         measurements.requests,
         measurements.faults,
@@ -365,7 +403,7 @@ def _measure_latencies(state: StreamState, measurements: Measurements) -> _Laten
     )
 
 
-def _learn(state: StreamState, active: Mask, at: float, seconds: float, *, may_learn: bool) -> StreamState:
+def _learn(state: StreamState, at: float, seconds: float, *, may_learn: bool) -> StreamState:
     """Learn the bin that is old enough by now, except for operations that were new then: they have learned it."""
     pending, minutes = state.pending, state.minutes
     now = find_suspicious(state)
@@ -378,9 +416,11 @@ def _learn(state: StreamState, active: Mask, at: float, seconds: float, *, may_l
         learned = (~is_held | (frozen > MAX_FROZEN)) & was_known
         state = replace(state, frozen=frozen, pending=pending)
         values = bin_.values.astype(np.float64)
-        state = _learn_bin(state, values, learned[:, None] & active, seconds)
-        is_usual = (throughput.get_evidence(state.throughput) < SUSPICIOUS) | ~active
-        shares = throughput.learn_shares(state.throughput, values[0, state.is_server].sum(axis=0), is_usual, seconds)
+        state = _learn_bin(state, values, learned[:, None] & bin_.active, seconds)
+        is_usual = throughput.get_evidence(state.throughput) < SUSPICIOUS
+        by_zone = values[0, state.is_server].sum(axis=0)
+        balanced = bin_.active & bin_.balanced
+        shares = throughput.learn_shares(state.throughput, by_zone, is_usual, balanced, seconds)
         state = replace(state, throughput=shares)
     if len(minutes) > LAG / MINUTE:
         minute, minutes = minutes[0], minutes[1:]

@@ -8,7 +8,7 @@ import numpy as np
 from msgspec import Struct
 
 from holdfast.detect.counts import CLIP_COUNT, CLIP_VARIANCE, fit_dispersion
-from holdfast.detect.cusum import HEADROOM, SUSPICIOUS, Array, Mask, add_evidence, decay
+from holdfast.detect.cusum import HEADROOM, MAX_FROZEN, SUSPICIOUS, Array, Mask, add_evidence, decay
 
 DROPS = np.array([0.5, 0.2, 0.02])[:, None]
 """Drops that are looked for, as shares of the expected requests."""
@@ -32,6 +32,8 @@ class ThroughputState(Struct):
 
     shares: Array
     """By zone: learned requests; a zone's share is its part of the sum."""
+    frozen: float
+    """Seconds for which no shares were learned, because of evidence against a zone."""
     fit: Array
     level: float
     """Requests of all zones in one bin, averaged over some minutes."""
@@ -64,6 +66,7 @@ def build_throughput_state(zones: int) -> ThroughputState:
     by_zone = np.zeros(zones)
     return ThroughputState(
         shares=by_zone,
+        frozen=0.0,
         fit=np.zeros(5),
         level=0.0,
         level_noise=0.0,
@@ -77,13 +80,13 @@ def build_throughput_state(zones: int) -> ThroughputState:
 
 def get_evidence(state: ThroughputState) -> Array:
     """Return the evidence for a drop by zone."""
-    best: Array = state.evidence.max(axis=0) - math.log(len(DROPS))
+    best: Array = state.evidence.max(axis=0)
     return best
 
 
 def get_isolating_evidence(state: ThroughputState) -> Array:
     """Return the evidence for a drop of 80 % or more by zone."""
-    best: Array = state.evidence[ISOLATING].max(axis=0) - math.log(len(DROPS))
+    best: Array = state.evidence[ISOLATING].max(axis=0)
     return best
 
 
@@ -97,12 +100,20 @@ def find_silent(state: ThroughputState) -> Mask:
     return found
 
 
-def learn_shares(state: ThroughputState, requests: Array, learned: Mask, seconds: float) -> ThroughputState:
-    """Learn the shares of a bin of some minutes ago. If one zone is left out, all are: their shares depend on it."""
-    if not learned.all() or not requests.sum():
+def learn_shares(
+    state: ThroughputState, requests: Array, is_usual: Mask, balanced: Mask, seconds: float
+) -> ThroughputState:
+    """Learn the shares of a bin of some minutes ago.
+
+    Nothing is learned from a bin in which a zone was not `balanced`, because the others had its share then, unless the
+    zone never had any. As long as the traffic of a zone is not usual, nothing is learned for some hours.
+    """
+    if not (balanced | (state.shares == 0)).all() or not requests.sum():
         return state
-    keep = decay(SHARE_MEMORY, seconds)
-    return _replace(state, shares=state.shares * keep + requests)
+    frozen = 0.0 if is_usual.all() else state.frozen + seconds
+    if 0 < frozen <= MAX_FROZEN:
+        return _replace(state, frozen=frozen)
+    return _replace(state, shares=state.shares * decay(SHARE_MEMORY, seconds) + requests, frozen=frozen)
 
 
 def advance_throughput(
@@ -126,7 +137,7 @@ def advance_throughput(
     sums = [(w * part).sum() for part in (mean**2, mean**3, mean**4, y * mean, y * mean**2)]
     total = float(n.sum())
     level, level_noise = state.level or total, state.level_noise
-    if calm[active].all():
+    if calm[active & (share > 0)].all():
         keep, slow = decay(LEVEL_MEMORY, seconds), decay(DISPERSION_MEMORY, seconds)
         excess = ((total - level) ** 2 - level) / max(level, 1.0) ** 2
         level_noise = level_noise * slow + min(max(excess, 0.0), 1.0) * (1 - slow)
