@@ -41,6 +41,8 @@ from holdfast.detect.detector import Detector
 from holdfast.simulate.zones.traffic import SimulatedBin, TrafficSimulation
 
 PROCESSES = 2
+AFTERMATH = 900.0
+"""Seconds after the last effect in which a zone may still be isolated wrongly."""
 LARGE_FLEETS = 4
 """A large scenario has a fleet where others have this number."""
 SHOWN = 3
@@ -136,7 +138,8 @@ def _run_failure(
     waiting = set(detectors)
     delays = dict.fromkeys(waiting, math.inf)
     bins = []
-    for measured in simulation.run(start, start + scenario.limit):
+    end = min(start + scenario.limit, max(each.end for each in simulation.effects) + AFTERMATH)
+    for measured in simulation.run(start, end):
         bins.append(_without_latencies(measured))
         window = arranger.arrange(measured)
         for name in sorted(waiting):

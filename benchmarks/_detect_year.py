@@ -273,12 +273,13 @@ def fingerprint() -> str:
 
 def _show(report: Report, parts: Sequence[Part], rates: Sequence[Rate]) -> None:
     days = sum(part.days for part in parts)
-    report.say(f"{days:,.1f} days, {LARGE} operations x 3 zones; a year has 2 incidents a week, 5 deploys a day")
-    report.say(f"{'cause':<20} {'false':>5} {'of':>9} {'a year':>8} {'upper 95 %':>11}")
+    report.say(f"{days:,.2f} days, {LARGE} operations x 3 zones; a year has 2 incidents a week and 5 deploys a day")
+    report.say(f"{'cause':<20} {'false':>5} {'of':>10} {'a year':>8} {'upper 95 %':>11}")
     for rate in rates:
-        unit = " days" if rate.cause == "quiet" else ""
-        text = f"{rate.exposure:,.5g}{unit}"
-        report.say(f"{rate.cause:<20} {rate.false:>5} {text:>9} {rate.rate:>8.2f} {rate.bound:>11.2f}")
+        text = f"{rate.exposure:,.4g}{' days' if rate.cause == 'quiet' else ''}"
+        # The few events of a sample say nothing about a year.
+        converted = f" {rate.rate:>8.2f} {rate.bound:>11.2f}" if days >= PART_DAYS else ""
+        report.say(f"{rate.cause:<20} {rate.false:>5} {text:>10}{converted}")
     for part in parts:
         for each in part.false:
             report.say(f"part {part.number}, {each['cause']}, {each['after']:.0f} s after its start: {each['summary']}")

@@ -60,7 +60,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         elif name == "tick":
             tick.measure(report)
         else:
-            days = year.WHOLE_DAYS if chosen.whole else 0.11 if chosen.quick else 2.0
+            days = year.WHOLE_DAYS if chosen.whole else 0.08 if chosen.quick else 2.0
             year.measure(report, days, is_whole=chosen.whole, split=split)
         report.say("")
     return report.end()
