@@ -41,12 +41,15 @@ from holdfast.detect.streams import (
     arrange,
     arrange_instances,
     build_stream_state,
+    drop_evidence,
     forget_evidence,
 )
 from holdfast.telemetry.window import Window
 
 CLOSE_AFTER = 300.0
 """Seconds without evidence after which a verdict closes: failures often come back within minutes."""
+STILL_BAD = 0.2
+"""Share of its highest excess from which a zone is still bad. Evidence alone fades too slowly if faults are rare."""
 MAX_GAP = 60.0
 """Seconds without windows after which evidence from before no longer counts."""
 MAX_AGE = 86_400.0
@@ -63,7 +66,9 @@ class CalibratedState(Struct):
     verdict: Verdict | None = None
     """The open verdict."""
     confirmed_at: float = 0.0
-    """End of the last window with evidence for the open verdict."""
+    """End of the last window in which the zone of the open verdict was still bad."""
+    worst: dict[Signal, float] = {}
+    """The highest excess of that zone since the verdict opened."""
     instances: list[InstanceBin] = []
     """Measurements by instance of the last minutes."""
 
@@ -122,10 +127,21 @@ def evaluate(
     evidence = _collect_evidence(scene, find_strongest(step, situation), findings, reports, resources)
     verdict, confirmed_at = _choose(state, window, conclusion, findings, evidence)
     is_open = verdict.kind is not VerdictKind.HEALTHY and not _is_learning(step.state, window)
-    return (
-        CalibratedState(step.state, window.end, regional_until, verdict if is_open else None, confirmed_at, instances),
-        verdict,
+    worst = dict(state.worst) if state.verdict is not None and state.verdict.id == verdict.id else {}
+    for each in findings if is_open else ():
+        if window.zones[each.zone] == verdict.zone:
+            worst[each.signal] = max(each.excess, worst.get(each.signal, 0.0))
+    is_over = state.verdict is not None and verdict.kind is VerdictKind.HEALTHY
+    found = CalibratedState(
+        drop_evidence(step.state) if is_over else step.state,
+        window.end,
+        regional_until,
+        verdict if is_open else None,
+        confirmed_at,
+        worst if is_open else {},
+        instances,
     )
+    return found, verdict
 
 
 _REPEATED = "this window was evaluated before"
@@ -260,7 +276,11 @@ def _choose(
         return _renew(known, window, evidence), window.end
     if known is not None and not _is_without_cause(known):
         is_out = known.zone is not None and known.zone in window.zones_out
-        is_supported = any(each.is_fresh and window.zones[each.zone] == known.zone for each in findings)
+        is_supported = any(
+            each.excess >= STILL_BAD * state.worst.get(each.signal, 0.0) and each.signal in state.worst
+            for each in findings
+            if window.zones[each.zone] == known.zone
+        )
         is_weaker = conclusion.kind in (VerdictKind.HEALTHY, VerdictKind.UNKNOWN) or (
             known.kind is VerdictKind.ISOLATED and conclusion.kind is VerdictKind.INSTANCE
         )

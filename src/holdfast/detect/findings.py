@@ -74,8 +74,8 @@ class Finding(Struct, frozen=True):
     """What holds it back; None if it isolates."""
     is_fast: bool = False
     """Whether so much traffic is affected that no deploy explains it."""
-    is_fresh: bool = True
-    """Whether the last half minute added evidence. Evidence from before fades slowly if faults are rare."""
+    excess: float = 0.0
+    """How much worse the zone is now: failed or slow requests as a share of all, or the logarithm of the slowdown."""
 
 
 class Situation(Struct, frozen=True):
@@ -133,29 +133,22 @@ def find_all(step: StreamStep, situation: Situation) -> list[Finding]:
         for row, zone in _find_above(source.evidence, step.thresholds):
             if source.signal is Signal.LATENCY:
                 guard = _guard_latency(state, source.evidence, row, zone, situation)
-                slowdown = float(latency.get_shifts(state.latency, fast=True)[-1, zone])
-                is_fast = slowdown >= FAST_SLOWDOWN
+                shifts = latency.get_shifts(state.latency, fast=True)[:, zone]
+                excess, is_fast = float(shifts[row]), float(shifts[-1]) >= FAST_SLOWDOWN
             else:
                 part = state.counts if source.signal is Signal.FAULTS else state.slow
                 guard = _guard_counts(part, source.evidence, row, zone, situation)
                 total = max(float(state.counts.fast_requests[-1, zone]), 1.0)
-                excess = float(part.fast_faults[row, zone] - part.fast_expected[row, zone])
-                is_fast = excess >= FAST_EXCESS * total
-            recent = [each[:, row, zone] / PACKED for each in source.recent]
-            last = np.sum(recent[-_count_recent(situation.seconds) :], axis=0)
+                excess = float(part.fast_faults[row, zone] - part.fast_expected[row, zone]) / total
+                is_fast = excess >= FAST_EXCESS
             if guard is None and not is_fast and situation.must_outlast_deploy[zone]:
                 streams = 1 if row == len(step.thresholds) - 1 else int(step.is_known[:-1].sum())
                 needed = find_deploy_threshold(streams, len(situation.active), situation.false_isolations)
+                recent = [each[:, row, zone] / PACKED for each in source.recent]
                 if not outlasts_deploy(recent, needed, situation.seconds):
                     guard = Guard.DEPLOY
-            found.append(
-                replace(
-                    source.build(row, zone, step, situation),
-                    guard=guard,
-                    is_fast=is_fast,
-                    is_fresh=bool((last > 0).any()),
-                )
-            )
+            built = source.build(row, zone, step, situation)
+            found.append(replace(built, guard=guard, is_fast=is_fast, excess=excess))
     return found
 
 
@@ -181,7 +174,7 @@ def outlasts_deploy(recent: Sequence[Array], needed: float, seconds: float) -> b
 
     `recent` has, for each bin, the evidence for several rises.
     """
-    length, last = math.ceil(DEPLOY_LENGTH / seconds), _count_recent(seconds)
+    length, last = math.ceil(DEPLOY_LENGTH / seconds), max(1, round(DEPLOY_RECENT / seconds))
     for values in np.array(recent, np.float64).T:
         start, total = 0, 0.0
         for index, value in enumerate(values.tolist()):
@@ -194,11 +187,6 @@ def outlasts_deploy(recent: Sequence[Array], needed: float, seconds: float) -> b
             if rising.sum() - best >= needed and rising[-last:].sum() > 0:
                 return True
     return False
-
-
-def _count_recent(seconds: float) -> int:
-    """Return the number of bins in the last half minute."""
-    return max(1, round(DEPLOY_RECENT / seconds))
 
 
 def _guard_counts(part: CountState, evidence: Array, row: int, zone: int, situation: Situation) -> Guard | None:

@@ -240,19 +240,29 @@ def _arrange_instance_bin(found: InstanceBin, keys: tuple[StreamKey, ...]) -> In
     return replace(found, keys=keys, **changes)
 
 
+def drop_evidence(state: StreamState) -> StreamState:
+    """Return the state without the evidence of all zones: for the time after a verdict has closed."""
+    return replace(
+        state,
+        counts=_clear(state.counts, counts.AXES[2]),
+        slow=_clear(state.slow, counts.AXES[2]),
+        latency=_clear(state.latency, latency.AXES[2]),
+        throughput=_clear(state.throughput, ("evidence", "rising_bins")),
+        deploy_faults=[],
+        deploy_slow=[],
+        deploy_latency=[],
+    )
+
+
 def forget_evidence(state: StreamState) -> StreamState:
     """Return the state with everything that was learned, but without evidence: for the time after a gap."""
-
-    def clear(part: Any, names: tuple[str, ...]) -> Any:
-        return replace(part, **{name: np.zeros_like(getattr(part, name)) for name in names})
-
     recent = (*counts.AXES[1], *counts.AXES[2])
     return replace(
         state,
-        counts=clear(state.counts, recent),
-        slow=clear(state.slow, recent),
-        latency=clear(state.latency, latency.RECENT),
-        throughput=clear(state.throughput, throughput.RECENT),
+        counts=_clear(state.counts, recent),
+        slow=_clear(state.slow, recent),
+        latency=_clear(state.latency, latency.RECENT),
+        throughput=_clear(state.throughput, throughput.RECENT),
         pending=[],
         minutes=[],
         deploy_faults=[],
@@ -447,3 +457,8 @@ def _forget_new(part: Any, is_known: Mask) -> Any:
     """Return a state without the evidence of streams that are not known well enough."""
     names = [name for name in ("evidence", "against_others", "against_past") if hasattr(part, name)]
     return replace(part, **{name: getattr(part, name) * is_known[:, None] for name in names})
+
+
+def _clear(part: Any, names: tuple[str, ...]) -> Any:
+    """Return a state with zeros in the arrays that have these names."""
+    return replace(part, **{name: np.zeros_like(getattr(part, name)) for name in names})
