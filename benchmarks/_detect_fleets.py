@@ -184,4 +184,4 @@ def build_state() -> Any:
 def seed_random(split: int, *words: str | int) -> Generator:
     """Return a generator for one use. TUNING and PROOF never share one."""
     numbers = [zlib.crc32(word.encode()) if isinstance(word, str) else word for word in words]
-    return np.random.default_rng([split, *numbers])
+    return np.random.default_rng([split, len(numbers), *numbers])  # without the length, a last 0 would not count

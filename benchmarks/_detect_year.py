@@ -67,7 +67,6 @@ ONE_EPISODE = 1800.0
 """Seconds after a false isolation in which another one counts as the same."""
 CACHE = Path(".cache/detect-year")
 RESULT = Path("benchmarks/results/detect_year.json")
-CAUSES = ("quiet", "deploy", "regional", "shared", "stall")
 AFTER = {"regional": 900.0, "shared": 900.0, "deploy": 600.0, "stall": 120.0}
 """Seconds after the end of an event in which a false isolation is blamed on it. The first that applies is blamed."""
 

@@ -105,6 +105,7 @@ def test_deploys_of_a_simulated_day_are_at_least_25_minutes_apart_and_all_kinds_
     assert [each.start for each in effects] == sorted(each.start for each in effects)
 
 
-def test_scenarios_for_tuning_and_for_figures_differ() -> None:
-    tuning, proof = (seed_random(split, "year", 0).random(4).tolist() for split in (TUNING, PROOF))
-    assert tuning != proof
+def test_scenarios_for_tuning_and_for_figures_differ_and_so_do_a_fleet_and_its_first_failure() -> None:
+    words: list[tuple[str | int, ...]] = [("year", 0), ("year", 0, 0), ("year", 0, 1)]
+    found = {seed_random(split, *each).random() for split in (TUNING, PROOF) for each in words}
+    assert len(found) == 6
