@@ -85,11 +85,45 @@ def no_outside_world() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def models_read_once() -> Iterator[None]:
-    """Let all sessions of botocore share what they read: parsing the models of a service takes longer than a test."""
+    """Let all sessions of botocore share what they read: parsing the models of a service takes longer than a test.
+
+    They also share the names of events that they have translated, of which a new session has 500.
+    """
+    import botocore.hooks
     import botocore.session
+
+    aliases, names = botocore.hooks.EVENT_ALIASES, dict[str, str]()
+    create = botocore.hooks.EventAliaser.__init__
+
+    def create_with_shared_names(self: Any, *arguments: Any, **more: Any) -> None:
+        create(self, *arguments, **more)
+        if self._event_aliases is aliases:
+            self._alias_name_cache = names
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(botocore.session, "create_loader", functools.cache(botocore.session.create_loader))
+        patch.setattr(botocore.hooks.EventAliaser, "__init__", create_with_shared_names)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def certificates_read_once() -> Iterator[None]:
+    """Let all clients of httpx share the certificates that they trust by default: reading them takes 20 ms."""
+    import httpx._transports.default
+
+    create = httpx.create_ssl_context
+
+    @functools.cache
+    def read(trust_env: bool, *_: str | None) -> Any:
+        return create(trust_env=trust_env)
+
+    def share(verify: Any = True, cert: Any = None, trust_env: bool = True) -> Any:
+        if verify is not True or cert is not None:
+            return create(verify, cert, trust_env)
+        return read(trust_env, os.environ.get("SSL_CERT_FILE"), os.environ.get("SSL_CERT_DIR"))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(httpx._transports.default, "create_ssl_context", share)
         yield
 
 

@@ -21,7 +21,14 @@ LONGEST_FIRST = (
     "tests/conformance",
 )
 """What waits for processes and services starts first: at the end of the run, one worker would wait for it alone."""
-CONFORMANCE = {"credential": "server", "postgres": "engines", "sqlite": "engines", "shard": "shards"}
+CONFORMANCE = {
+    "credential": "server",
+    "deploy": "watch",
+    "lease": "watch",
+    "postgres": "engines",
+    "sqlite": "engines",
+    "shard": "shards",
+}
 
 T = TypeVar("T")
 

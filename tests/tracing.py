@@ -1,4 +1,4 @@
-"""Coverage of the pure modules: only they are traced, and only while their unit tests run.
+"""Coverage of the pure modules: only they are traced, and only while fixtures and functions of their unit tests run.
 
 A pytest plugin, active with `--gate`, as `make test` has it for a run of all tests. Tracing takes a test two to five
 times as long, so it covers only what the gate asks for: every branch of every module that `scripts/pure` prints. The
@@ -11,8 +11,9 @@ import json
 import os
 import subprocess
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,9 @@ NOT_COUNTED = ("if TYPE_CHECKING:", r"class .*\bProtocol(\[.*\])?\):", "@overloa
 TESTED_ELSEWHERE = {
     "_errors": ["server/test_problems"],
     "_names": ["evacuate/test_evacuator", "queue/test_queue"],
+    "alarms/contributors": ["alarms/test_recent_metrics"],
+    "alarms/step_notes": ["alarms/test_recent_metrics"],
+    "alarms/throughput": ["alarms/test_recent_metrics"],
     "aurora/names": ["aurora/test_template"],
     "aurora/network": ["aurora/test_template"],
     "aurora/roles": ["aurora/test_template"],
@@ -77,7 +81,7 @@ def pure_modules() -> list[Path]:
     return [ROOT / line for line in found.stdout.splitlines()]
 
 
-@dataclass
+@dataclass(eq=False)  # pytest looks up plugins by their hashes
 class Tracing:
     """The plugin of one process: traces in a worker, and judges in the controller or the only process."""
 
@@ -86,6 +90,7 @@ class Tracing:
     def __post_init__(self) -> None:
         DATA.parent.mkdir(parents=True, exist_ok=True)
         self._is_on = False
+        self._is_wanted = False
         self._gaps: list[str] = []
         # All workers import the same modules, and their first lines have to be seen once.
         self._switch(os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0")
@@ -111,10 +116,46 @@ class Tracing:
     def pytest_collection_finish(self) -> None:
         self._switch(False)
 
-    @pytest.hookimpl(wrapper=True)
-    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
-        self._switch(item.path in self._traced and item.get_closest_marker("no_cover") is None)
-        return (yield)
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> None:
+        self._is_wanted = item.path in self._traced and item.get_closest_marker("no_cover") is None
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_fixture_setup(self) -> Iterator[None]:
+        with self._tracing():
+            return (yield)
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Iterator[None]:
+        handle = getattr(getattr(item, "obj", None), "hypothesis", None)
+        with self._tracing() if handle is None else self._tracing_each_example(handle):
+            return (yield)
+
+    @contextmanager
+    def _tracing(self) -> Iterator[None]:
+        """Trace what runs here, if the current test is traced: not what pytest does before and after."""
+        was_on = self._is_on
+        self._switch(self._is_wanted)
+        try:
+            yield
+        finally:
+            self._switch(was_on)
+
+    @contextmanager
+    def _tracing_each_example(self, handle: Any) -> Iterator[None]:
+        """Trace a property with each of its examples, but not Hypothesis, which chooses them and takes longer."""
+        test = handle.inner_test
+
+        @wraps(test)
+        def traced(*arguments: Any, **more: Any) -> Any:
+            with self._tracing():
+                return test(*arguments, **more)
+
+        handle.inner_test = traced
+        try:
+            yield
+        finally:
+            handle.inner_test = test
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:

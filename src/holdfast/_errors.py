@@ -100,7 +100,10 @@ class Backpressure(HoldfastError):
 
 
 class LeaseLost(HoldfastError):
-    """The lease expired, so another worker process may have the message: stop, because the result is discarded."""
+    """The lease expired, so another process may have taken over: stop, because the result is discarded.
+
+    Of a message, another worker process may have it; of detection, another server may evaluate.
+    """
 
     slug = "lease-lost"
 

@@ -1,28 +1,30 @@
 """Build the objects that the settings describe. Only this module connects the parts."""
 
-import fcntl
 import logging
 import os
 import pwd
 import stat
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+import sys
+import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from holdfast._clock import SystemClock
-from holdfast._errors import Conflict, DatabaseCorrupt, NotFound, SettingsError
+from holdfast._errors import DatabaseCorrupt, InvalidValue, NotFound, SettingsError
 from holdfast._types import StatusStore, Zone
 from holdfast.config import Settings
 from holdfast.config.settings import require_known
 from holdfast.engines import Database
 
 if TYPE_CHECKING:
+    from holdfast.alerts import Alert, Alerter
     from holdfast.canary import Probe
     from holdfast.config.queues import QueueSettings
     from holdfast.engines.aws import AwsSession, FoundZone
     from holdfast.queue.backend import Backend, QueueSnapshot
     from holdfast.status.sns import SnsPublisher
+    from holdfast.watch import WatchStore
 
 logger = logging.getLogger("holdfast.queue")
 
@@ -94,16 +96,18 @@ class Databases:
     def __init__(self, settings: Settings) -> None:
         self.clock = SystemClock()
         self._settings = settings
+        self._lock = threading.Lock()
         self.opened: dict[str, Database] = {}
         """The open databases by subsystem; PostgreSQL, which all share, has an empty name."""
         self._aws: AwsSession | None = None
 
     def database(self, subsystem: str) -> Database:
-        """Return the database of a subsystem. The first call opens it."""
+        """Return the database of a subsystem. The first call opens it. Thread-safe."""
         name = "" if get_database_path(self._settings, subsystem) is None else subsystem  # all share one PostgreSQL
-        if name not in self.opened:
-            self.opened[name] = open_database(self._settings, subsystem)
-        return self.opened[name]
+        with self._lock:
+            if name not in self.opened:
+                self.opened[name] = open_database(self._settings, subsystem)
+            return self.opened[name]
 
     def aws(self) -> "AwsSession":
         """Return the AWS session that the settings describe. The first call opens it."""
@@ -206,6 +210,34 @@ def open_publisher(databases: Databases, topic: str) -> "SnsPublisher":
     from holdfast.status.sns import SnsPublisher
 
     return SnsPublisher(databases.aws(), topic)
+
+
+def open_alerts(settings: Settings, databases: Databases) -> "list[Alert]":
+    """Return the alerts of the settings. Raise SettingsError, which names the alert, if a secret is missing."""
+    from holdfast.alerts import CHANNELS, Alert, ChannelContext
+    from holdfast.alerts.channel import parse_channel_options
+
+    is_text = settings.log.format == "text" or (settings.log.format == "auto" and sys.stdout.isatty())
+    context, found = ChannelContext(open_aws=databases.aws, writes_json=not is_text), []
+    for alert in settings.alert:
+        try:
+            channel = CHANNELS.get(alert.channel)(parse_channel_options(alert.channel, alert.options), context)
+        except (InvalidValue, SettingsError) as error:
+            raise SettingsError(f"alert {alert.name}: {error}") from error
+        kinds, workloads = frozenset(alert.kinds), frozenset(alert.workloads)
+        found.append(Alert(name=alert.name, channel=channel, kinds=kinds, workloads=workloads, after=alert.after))
+    return found
+
+
+def open_alerter(settings: Settings, databases: Databases, verdicts: "WatchStore") -> "Alerter":
+    """Return what tells people of the verdicts in a store. Raise SettingsError if a secret is missing."""
+    from holdfast.alerts import Alerter, AlertStore
+    from holdfast.alerts.store import SUBSYSTEM
+    from holdfast.watch.store import RecordedVerdicts
+
+    source = RecordedVerdicts(verdicts, [workload.name for workload in settings.workload])
+    alerts, store = open_alerts(settings, databases), AlertStore(databases.database(SUBSYSTEM))
+    return Alerter(alerts, store, source, link=settings.server.page_url)
 
 
 def build_probes(settings: Settings, workloads: Sequence[str] = (), zone: Zone | None = None) -> "list[Probe]":
@@ -341,12 +373,8 @@ def ensure_data_directory(settings: Settings) -> Path:
     return path
 
 
-@contextmanager
-def lock_data_directory(settings: Settings) -> Iterator[None]:
-    """Lock the data directory for one server. Raise Conflict if another server has locked it.
-
-    Log a warning if other users may write to the directory.
-    """
+def prepare_data_directory(settings: Settings) -> None:
+    """Create the data directory of a server if needed. Log a warning if other users may write to it."""
     directory = ensure_data_directory(settings)
     if directory.stat().st_mode & (stat.S_IWGRP | stat.S_IWOTH):
         logging.getLogger("holdfast.server").warning(
@@ -355,22 +383,3 @@ def lock_data_directory(settings: Settings) -> Iterator[None]:
             directory,
             directory,
         )
-    path = directory / "server.lock"
-    try:
-        file = path.open("a+")
-    except OSError as error:
-        advice = "make it writable" if is_read_only(path.parent) else "change its owner, or remove it"
-        raise SettingsError(f"{path} cannot be opened: {error.strerror}; {advice}") from error
-    with file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            file.seek(0)
-            raise Conflict(
-                f"another server (process {file.read().strip() or 'unknown'}) uses {path.parent}: "
-                "stop it, or set another data_directory"
-            ) from error
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
-        yield

@@ -16,6 +16,7 @@ from litestar.routes import HTTPRoute, WebSocketRoute
 
 import holdfast.testing
 from holdfast import HoldfastError
+from holdfast.alerts import CHANNELS
 from holdfast.cli import EXIT_FAILED, EXIT_INTERRUPTED
 from holdfast.cli.commands import EXIT_CODES, app
 from holdfast.config import Settings
@@ -47,6 +48,7 @@ PACKAGES = (
     "holdfast",
     "holdfast.agent",
     "holdfast.alarms",
+    "holdfast.alerts",
     "holdfast.calls",
     "holdfast.calls.adapters.botocore",
     "holdfast.calls.adapters.httpx",
@@ -167,11 +169,18 @@ def settings() -> dict[str, Setting]:
         defaults = msgspec.to_builtins(DETECTORS.get(name).options_type())
         for option, value in defaults.items():
             found[f"{DETECTOR}.{option}"] = Setting(NO_VARIABLE, msgspec.json.encode(value).decode(), frozenset())
+    del found[CHANNEL_OPTIONS]
+    for name in CHANNELS.names():
+        for field in msgspec.structs.fields(CHANNELS.get(name).options_type):
+            default = REQUIRED if field.required else msgspec.json.encode(field.default).decode()
+            found[f"{CHANNEL_OPTIONS}.{field.name}"] = Setting(NO_VARIABLE, default, _limits(field.type))
     return found
 
 
 DETECTOR = "workload[].detector"
 """A table whose settings are those of the detector that it names."""
+CHANNEL_OPTIONS = "alert[].options"
+"""A table whose settings are those of the channel of the alert."""
 
 
 def _shown(path: SettingPath) -> str:

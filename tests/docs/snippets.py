@@ -187,7 +187,7 @@ def _run_console(block: Block, terminal: Terminal, sandbox: Sandbox) -> None:
             _require_extras(command)
         elif command == ".ci/run":
             _require_program(ROOT / command)
-        elif is_last and command.split()[:2] == ["holdfast", "up"]:
+        elif is_last and is_server(command):
             _serve(command, output, terminal, sandbox)
         elif is_last and (block.title or "^C" in output):
             _run_beside(command, output, terminal, sandbox)
@@ -197,12 +197,18 @@ def _run_console(block: Block, terminal: Terminal, sandbox: Sandbox) -> None:
 
 
 def _run_command(command: str, output: str, terminal: Terminal, sandbox: Sandbox, *, may_fail: bool) -> None:
-    found, status = terminal.run(sandbox.command(command) + QUICKLY * is_demo(command))
+    listens = f"HOLDFAST_SERVER__PORT={sandbox.port} " * is_server(command)  # also while it refuses to start
+    found, status = terminal.run(listens + sandbox.command(command) + QUICKLY * is_demo(command))
     if output and not matches(sandbox.output(output), found):
         raise SnippetFailed(f"`{command}` printed\n{found}\nand not\n{output}")
     timed_out = "--max-time" in command and status == CURL_TIMED_OUT
     if status and not may_fail and not timed_out:
         raise SnippetFailed(f"`{command}` ended with status {status}: {found}")
+
+
+def is_server(command: str) -> bool:
+    """Return whether the command starts a server, which by default listens on port 8470."""
+    return command.split()[:2] == ["holdfast", "up"]
 
 
 def is_demo(command: str) -> bool:

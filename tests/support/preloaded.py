@@ -39,13 +39,18 @@ ROOT = Path(__file__).parents[2]
 ADDRESS = "TESTS_PRELOADED"
 """The variable that tells the workers of a run where the server listens."""
 USED_LATER = (
+    "anyio._backends._asyncio",
     "boto3",
     "cyclopts.help",
     "httpx",
+    "litestar._kwargs",
     "psycopg_pool",
     "rich.table",
+    "sqlite3",
     "uvicorn.lifespan.off",
+    "uvicorn.lifespan.on",
     "uvicorn.loops.auto",
+    "uvicorn.loops.uvloop",
     "uvicorn.protocols.http.auto",
     "uvicorn.protocols.websockets.auto",
 )
@@ -176,6 +181,8 @@ def preload() -> None:
 
     Not what it has for tests, which pytest wants to import itself, and not what imports moto, which few tests need.
     """
+    import litestar
+
     import holdfast
 
     for module in pkgutil.walk_packages(holdfast.__path__, "holdfast."):
@@ -183,6 +190,8 @@ def preload() -> None:
             importlib.import_module(module.name)
     for name in USED_LATER:
         importlib.import_module(name)
+    litestar.Litestar(logging_config=None)  # an application imports its default plugins when it is created
+    del sys.modules["pydantic"]  # of these. If Cyclopts finds it, it uses it, which it does in no real command
     if threading.active_count() > 1:
         raise RuntimeError(f"an import has started a thread: {threading.enumerate()}")
 

@@ -3,7 +3,6 @@
 import contextlib
 import socket
 import threading
-import time
 from collections.abc import Callable
 from typing import Literal, Self, TypeAlias
 
@@ -13,8 +12,8 @@ __all__ = ["Loss", "LossyProxy"]
 
 Loss: TypeAlias = Literal["request", "reply", "end"]
 
-_END_DELAY = 0.5
-"""Seconds between the last words of a server and the end of its connection."""
+_STUCK = 10.0
+"""Seconds that an `end` waits for a server to answer, and then for a client to hang up."""
 _CHUNK = 65_536
 
 
@@ -65,7 +64,8 @@ class LossyProxy:
     def end(self, marker: bytes, instead: bytes, action: Callable[[], object]) -> None:
         """Send the server, once, `instead` of the next `marker` of a client and what follows it, and call `action`.
 
-        `action` makes the server end the connection. The client gets the server's last words, and the end later.
+        `instead` makes the server answer, and `action`, which follows, makes it end the connection. The client gets
+        the answer and the server's last words at once, and the end only if it does not hang up.
         """
         with self._lock:
             self._armed = ("end", marker)
@@ -143,10 +143,10 @@ class LossyProxy:
                 return what, b""
             return None, seen[-(len(marker) - 1) :] if len(marker) > 1 else b""
 
-    def _end(self, server: socket.socket, chunk: bytes) -> None:
+    def _end(self, chunk: bytes) -> tuple[bytes, Callable[[], object]]:
+        """Return what the server gets instead of this chunk, and the action that follows its answer."""
         instead, action = self._ending
-        server.sendall(chunk.partition(self._marker)[0] + instead)
-        action()
+        return chunk.partition(self._marker)[0] + instead, action
 
     def _forget(self, link: "_Link") -> None:
         with self._lock:
@@ -161,7 +161,7 @@ class _Link:
         client: socket.socket,
         server: socket.socket,
         look: Callable[[bytes, bytes], tuple[Loss | None, bytes]],
-        end: Callable[[socket.socket, bytes], None],
+        end: Callable[[bytes], tuple[bytes, Callable[[], object]]],
         forget: "Callable[[_Link], None]",
     ) -> None:
         self._client = client
@@ -171,6 +171,8 @@ class _Link:
         self._forget = forget
         self._losing_reply = False
         self._is_ending = False
+        self._has_answered = threading.Event()
+        self._has_hung_up = threading.Event()
         self._replies = threading.Thread(target=self._carry_replies, name="lossy-proxy-replies", daemon=True)
         self._requests = threading.Thread(target=self._carry_requests, name="lossy-proxy-requests", daemon=True)
 
@@ -197,10 +199,14 @@ class _Link:
                     self._losing_reply = True
                 if loss == "end":
                     self._is_ending = True
-                    self._end(self._server, chunk)
+                    instead, action = self._end(chunk)
+                    self._server.sendall(instead)
+                    self._has_answered.wait(_STUCK)  # otherwise the server might leave before it has read everything
+                    action()
                 if self._is_ending:
                     continue  # until the client hangs up
                 self._server.sendall(chunk)
+        self._has_hung_up.set()
         self.cut()
         self._replies.join()
         self._client.close()
@@ -208,11 +214,17 @@ class _Link:
         self._forget(self)
 
     def _carry_replies(self) -> None:
+        last_words = b""
         with contextlib.suppress(OSError):
             while chunk := self._server.recv(_CHUNK):
                 if self._losing_reply:
                     break
-                self._client.sendall(chunk)
+                if self._is_ending:
+                    last_words += chunk
+                    self._has_answered.set()
+                else:
+                    self._client.sendall(chunk)
+            self._client.sendall(last_words)
         if self._is_ending:
-            time.sleep(_END_DELAY)  # the client has time to act on the last words
+            self._has_hung_up.wait(_STUCK)
         self.cut()

@@ -10,17 +10,17 @@ from pathlib import Path
 import psycopg
 import pytest
 
-from holdfast import Conflict, DatabaseCorrupt, EngineError, NotFound, SettingsError, Zone, ZoneState, ZoneStatus
+from holdfast import DatabaseCorrupt, EngineError, NotFound, SettingsError, Zone, ZoneState, ZoneStatus
 from holdfast.compose import (
     Databases,
     advise_on_access,
     ensure_data_directory,
     has_queue_store,
-    lock_data_directory,
     open_database,
     open_publisher,
     open_queue_backend,
     open_status_store,
+    prepare_data_directory,
     require_store,
     seed_queues,
 )
@@ -277,8 +277,7 @@ def test_a_server_warns_of_a_data_directory_that_others_may_write_to(
 ) -> None:
     directory = ensure_data_directory(settings(tmp_path))
     directory.chmod(mode)
-    with lock_data_directory(settings(tmp_path)):
-        pass
+    prepare_data_directory(settings(tmp_path))
     expected = f"data_directory {directory} can be written by other users"
     assert [expected in message and f"chmod go-w {directory}" in message for message in caplog.messages] == (
         [True] if is_told else []
@@ -289,24 +288,6 @@ def test_a_data_directory_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "data").write_text("")
     with pytest.raises(SettingsError, match="data cannot be created"):
         ensure_data_directory(settings(tmp_path))
-
-
-def test_a_second_server_is_told_of_the_first_and_the_next_one_may_start(tmp_path: Path) -> None:
-    values = settings(tmp_path)
-    with (
-        lock_data_directory(values),
-        pytest.raises(Conflict, match=rf"process {os.getpid()}\)"),
-        lock_data_directory(values),
-    ):
-        pass
-    with lock_data_directory(values):
-        pass
-
-
-def test_a_lock_that_cannot_be_opened_is_named(tmp_path: Path) -> None:
-    (tmp_path / "data" / "server.lock").mkdir(parents=True)
-    with pytest.raises(SettingsError, match=r"server\.lock cannot be opened"), lock_data_directory(settings(tmp_path)):
-        pass
 
 
 ZONE_OUT = ZoneStatus(zone=Zone("use1-az1"), workload="shop", state=ZoneState.OUT, since=1.0, by="test", reason="test")

@@ -1,10 +1,9 @@
-"""Fields that metric and composite alarms share, their state, and their history in CloudWatch's shape. Pure."""
+"""Fields that metric and composite alarms share, and their state. Pure."""
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from msgspec import Struct, json
 
@@ -32,7 +31,7 @@ class AlarmState(Struct, frozen=True):
     state_reason_data: str | None = None
     """JSON, or None before the first change."""
     state_updated_timestamp: float = 0.0
-    """When `state_value` changed last, in seconds since the epoch."""
+    """Time of the last change of `state_value`, in seconds since the epoch."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,63 +71,6 @@ class Alarm:
                 return self.insufficient_data_actions
 
 
-class HistoryItemType(StrEnum):
-    """The kinds of history items that Holdfast writes."""
-
-    CONFIGURATION_UPDATE = "ConfigurationUpdate"
-    STATE_UPDATE = "StateUpdate"
-    ACTION = "Action"
-
-
-class HistoryItem(Struct, frozen=True, rename="pascal"):
-    """An event in the life of an alarm. Encoded as JSON, it has the members of CloudWatch's AlarmHistoryItem."""
-
-    alarm_name: str
-    alarm_type: str
-    timestamp: float
-    history_item_type: HistoryItemType
-    history_summary: str
-    history_data: str
-    """JSON."""
-
-
-def build_state_update(
-    alarm: Alarm, old: AlarmState, new: AlarmState, suppressed_by: StrEnum | None = None
-) -> HistoryItem:
-    """Return the history item of a change of state. `suppressed_by` names the reason if no action runs now."""
-    new_state = _describe_state(new)
-    if suppressed_by is not None:
-        new_state["actionsSuppressedBy"] = suppressed_by.value
-        new_state["actionsSuppressedReason"] = f"Actions suppressed by {suppressed_by.value}"
-    return HistoryItem(
-        alarm.alarm_name,
-        alarm.TYPE,
-        new.state_updated_timestamp,
-        HistoryItemType.STATE_UPDATE,
-        f"Alarm updated from {old.state_value} to {new.state_value}",
-        encode_json({"version": "1.0", "oldState": _describe_state(old), "newState": new_state}),
-    )
-
-
-def build_configuration_update(alarm: Alarm, verb: str, at: float, configuration: Mapping[str, object]) -> HistoryItem:
-    """Return the history item of an alarm that was `created`, `updated` or `deleted`."""
-    data = {"version": "1.0", "type": verb.removesuffix("d").capitalize(), f"{verb}Alarm": configuration}
-    summary = f'Alarm "{alarm.alarm_name}" {verb}'
-    kind = HistoryItemType.CONFIGURATION_UPDATE
-    return HistoryItem(alarm.alarm_name, alarm.TYPE, at, kind, summary, encode_json(data))
-
-
-def build_action(alarm: Alarm, action: str, at: float, error: str | None = None) -> HistoryItem:
-    """Return the history item of an action that was run, or that failed with `error`."""
-    data = {
-        "actionState": "Succeeded" if error is None else "Failed",
-        "notificationResource": action,
-        "error": error,
-    }
-    summary = f"Successfully executed action {action}" if error is None else f"Failed to execute action {action}"
-    return HistoryItem(alarm.alarm_name, alarm.TYPE, at, HistoryItemType.ACTION, summary, encode_json(data))
-
-
 def encode_json(data: object) -> str:
     """Return compact JSON."""
     return json.encode(data).decode()
@@ -138,10 +80,3 @@ def format_time(at: float) -> str:
     """Return a time as CloudWatch writes it in JSON, such as 2026-01-31T12:00:00.000+0000."""
     moment = datetime.fromtimestamp(at, UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{moment.microsecond // 1000:03}+0000"
-
-
-def _describe_state(state: AlarmState) -> dict[str, Any]:
-    described: dict[str, Any] = {"stateValue": state.state_value, "stateReason": state.state_reason}
-    if state.state_reason_data is not None:
-        described["stateReasonData"] = json.decode(state.state_reason_data)
-    return described

@@ -135,9 +135,9 @@ class RuleResult:
     rule: Rule
     value: bool
     states: tuple[tuple[str, StateValue], ...] = ()
-    """Of StateIs and AtLeast: names and states of the alarms that decided."""
+    """Names and states of the alarms that decided StateIs or AtLeast."""
     deciding: tuple["RuleResult", ...] = ()
-    """Parts of the rule that decided. If they keep their values, so does the rule, whatever the other parts do."""
+    """Parts of the rule that decided. While they keep their values, the other parts cannot change that of the rule."""
 
     def find_deciding_alarms(self) -> tuple[tuple[str, StateValue], ...]:
         """Return names and states of all alarms that decided, each once, in the order of the text."""

@@ -3,33 +3,13 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from holdfast._alarm_options import AlarmOptions
 from holdfast._types import Operation, Side, Zone
 
 REQUESTS, FAULTS, LATENCY = "Requests", "Faults", "SuccessLatency"
 CHI_SQUARED, THROUGHPUT = "multi-az/chi-squared", "RelativeThroughput"
 ERRING, SLOW, INSTANCES = "5xx-errors", "slow-requests", "instances"
 """Contributor rules: instances with faults, with slow requests, and with any request."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AlarmOptions:
-    """The thresholds of a workload's alarms."""
-
-    period: int = 60
-    """Seconds of one datapoint."""
-    min_availability: float = 99.0
-    """Per cent of requests without a fault, below which a datapoint breaches."""
-    latency_statistic: str = "p90"
-    max_latency: float = 0.5
-    """Seconds above which a datapoint, or a single request of an instance, is slow."""
-    contributors: int = 2
-    """More instances than this must contribute before a zone, and not an instance, is to blame."""
-    contributor_share: float = 0.05
-    """They must also be more than this share of the instances of the zone."""
-    throughput_drop: float = 50.0
-    """Per cent by which the zone's share of requests must fall below that of the last hour."""
-    chi_squared_periods: int = 1
-    """Datapoints whose faults one outlier test adds up."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,38 +4,26 @@ An evaluation computes the datapoints of all metric alarms at once. Only alarms 
 one by one, and only composite alarms that depend on one of them.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
 from numpy.typing import NDArray
 
-from holdfast._errors import NotFound
 from holdfast._types import Operation, Side, Zone
-from holdfast.alarms.alarm import Alarm, AlarmState
-from holdfast.alarms.alarm_rule import RuleResult, explain_rule
+from holdfast.alarms.actions import ActionControl, AlarmAction, AlarmChange, SuppressedActions
+from holdfast.alarms.alarm import AlarmState
+from holdfast.alarms.configuration import ConfigurationChange, DefinitionLog, SavedDefinition
+from holdfast.alarms.datapoints import AlarmGroup, ExpectedData, build_datapoints, compute_datapoints, group_alarms
 from holdfast.alarms.declaration import AlarmDeclaration, MeasuredOperation, SeriesReference
-from holdfast.alarms.metric_alarm import MetricAlarm, TreatMissingData
-from holdfast.alarms.metric_evaluation import (
-    Datapoint,
-    Decision,
-    EvaluationRule,
-    decide_state,
-    evaluate_alarm,
-    get_evaluation_range,
-)
-from holdfast.alarms.metric_math import Id, InsightRuleMetric
-from holdfast.alarms.metric_queries import QueryPlan
+from holdfast.alarms.metric_evaluation import evaluate_alarm
 from holdfast.alarms.recent_metrics import MetricWindow, RecentMetrics
+from holdfast.alarms.step_notes import StepNote
 from holdfast.alarms.tree import AlarmTree, TreeBuilder
 from holdfast.alarms.tree_metrics import WatchedMetric
 from holdfast.alarms.vectorized import STATES, AlarmTable
 from holdfast.telemetry.bins import LONG_TERM
-
-Inputs: TypeAlias = Mapping[Id | InsightRuleMetric | None, SeriesReference]
 
 _CODES = {state: code for code, state in enumerate(STATES)}
 
@@ -50,61 +38,34 @@ class SeenOperation(Struct, frozen=True, array_like=True):
 
 
 class SavedAlarms(Struct, frozen=True):
-    """All that an engine needs after a restart."""
+    """The state that an engine needs after a restart."""
 
     states: Mapping[str, AlarmState] = {}
     operations: Sequence[SeenOperation] = ()
     """In the order in which they were first measured, so that the tree stays the same."""
     evaluated_at: float | None = None
     """End of the last period that was evaluated."""
+    suppressed: Mapping[str, SuppressedActions] = {}
+    """The actions of alarms with a suppressor."""
+    definitions: Mapping[str, SavedDefinition] = {}
+    """The definitions of all alarms, by name."""
+    notes: Sequence[StepNote] = ()
+    """Facts about the last evaluation steps that measurements do not show."""
 
     @property
     def measured(self) -> list[MeasuredOperation]:
         return [MeasuredOperation(Operation(each.service, each.name), each.side) for each in self.operations]
 
 
-class AlarmChange(NamedTuple):
-    """An alarm that changed its state."""
-
-    alarm: Alarm
-    old: AlarmState
-    new: AlarmState
-
-
 class Evaluation(NamedTuple):
-    """The result of one evaluation."""
+    """The result of one evaluation, or of several."""
 
     at: float
-    """End of the period."""
-    changes: Sequence[AlarmChange]
-    removed: Sequence[str]
-    """Names of alarms that exist no longer."""
-
-
-@dataclass(frozen=True, slots=True)
-class Explanation:
-    """The state of an alarm, and the reason."""
-
-    alarm: Alarm
-    state: AlarmState
-    decision: Decision | None = None
-    """Of a metric alarm: the datapoints that decided, and by which rule."""
-    datapoints: tuple[Datapoint, ...] = ()
-    """Of a metric alarm: all datapoints of its evaluation range, oldest first."""
-    inputs: Mapping[str, Sequence[float | None]] = field(default_factory=dict)
-    """Of metric math: the series in the expression, oldest first."""
-    result: RuleResult | None = None
-    """Of a composite alarm: the value of its rule, and the parts that decided."""
-
-
-class _Group(NamedTuple):
-    """Metric alarms with the same expression, which are computed together."""
-
-    plan: QueryPlan | None
-    rows: "NDArray[np.int64]"
-    """The rows of these alarms."""
-    inputs: "dict[Id | InsightRuleMetric | None, NDArray[np.int64]]"
-    """The rows of their series in the window."""
+    """End of the newest period."""
+    changes: Sequence[AlarmChange] = ()
+    actions: Sequence[AlarmAction] = ()
+    configuration: Sequence[ConfigurationChange] = ()
+    """Alarms that were created, changed or deleted since the last evaluation."""
 
 
 class AlarmEngine:
@@ -113,19 +74,21 @@ class AlarmEngine:
     def __init__(self, declaration: AlarmDeclaration, metrics: RecentMetrics, saved: SavedAlarms | None = None) -> None:
         saved = saved or SavedAlarms()
         self._metrics = metrics
+        metrics.notes.restore(saved.notes)
+        self._extra_periods = declaration.options.extra_periods
         self._builder = TreeBuilder(declaration)
         self._resource_users = {operation for _, operations in declaration.resources for operation in operations}
         self._seen = dict(zip(saved.measured, (each.seen_at for each in saved.operations), strict=True))
         self._evaluated_at = saved.evaluated_at
         self._states = dict(saved.states)
         self._grouped_rows: Mapping[SeriesReference, int] | None = None
-        self._groups: list[_Group] = []
+        self._groups: list[AlarmGroup] = []
         self._codes = np.zeros(0, np.int8)
         """The state of each metric alarm, as an index of `STATES`."""
-        self._removed: list[str] = []
+        self._actions = ActionControl(saved.suppressed)
+        self._definitions = DefinitionLog(saved.definitions)
+        self._logged_tree: AlarmTree | None = None
         self._use(self._builder.build(self._seen))
-        # The settings may have changed since they were saved.
-        self._removed += [name for name in saved.states if name not in self._states]
         self._updated: set[str] = set(self.tree.composites) & self._states.keys()
 
     @property
@@ -139,29 +102,50 @@ class AlarmEngine:
         return self._states
 
     @property
-    def saved_operations(self) -> list[SeenOperation]:
-        """The operations that have alarms, to be saved."""
-        return [SeenOperation(each.service, each.name, side, at) for (each, side), at in self._seen.items()]
+    def saved(self) -> SavedAlarms:
+        """The state that has to be saved after an evaluation."""
+        return SavedAlarms(
+            self._states,
+            [SeenOperation(each.service, each.name, side, at) for (each, side), at in self._seen.items()],
+            self._evaluated_at,
+            self._actions.suppressed,
+            self._definitions.known,
+            self._metrics.notes.saved,
+        )
 
-    def evaluate(self, end: float, zones_out: Set[Zone] = frozenset()) -> Evaluation:
-        """Evaluate all alarms with the data of the periods up to `end`, which is the end of one.
+    @property
+    def zones_out(self) -> frozenset[Zone]:
+        """The zones that were out at the last evaluation, even before a restart."""
+        at = self._evaluated_at
+        return frozenset() if at is None else self._metrics.notes.find_zones_out_at(at)
 
-        Nothing changes if nothing is stored of the last period: no process was running to receive data.
+    def skip(self, end: float, zones_out: Set[Zone] = frozenset(), *, is_paused: bool = False) -> None:
+        """Note the zones that were out, and a pause, without an evaluation. Later evaluations need both."""
+        self._metrics.notes.add(end, zones_out, is_paused=is_paused)
+
+    def evaluate(self, end: float, zones_out: Set[Zone] = frozenset(), *, is_paused: bool = False) -> Evaluation:
+        """Evaluate all alarms with the data of the periods up to `end`, which is the end of an evaluation step.
+
+        No state changes if Holdfast did not run for most of that step: nothing is stored of its end, or `is_paused`.
+        Actions that were withheld until then run nevertheless.
         """
-        window = self._metrics.read(end, self._table.width, zones_out)
-        if not window.watched[-1]:
+        self._metrics.notes.add(end, zones_out, is_paused=is_paused)
+        window = self._metrics.read(end, self._table.width)
+        if not window.is_current:
             self._evaluated_at = end
-            return Evaluation(end, [], [])
+            return Evaluation(end, *self._actions.update([], self._states, end))
+        configuration = self._log_definitions(end)
         if self._update_operations(window.measured, end):
             self._rebuild()
-            window = self._metrics.read(end, self._table.width, zones_out)
+            configuration += self._log_definitions(end)
+            window = self._metrics.read(end, self._table.width)
         values = self._compute_values(window)
-        codes = self._table.evaluate(values, self._codes, watched=self._find_watched(window))
+        codes = self._table.evaluate(values, self._codes, watched=self._expected.find_watched(window))
         changes: list[AlarmChange] = []
         for row in np.flatnonzero(codes != self._codes).tolist():
             alarm = self._alarms[row].alarm
             old = self._states.get(alarm.alarm_name, AlarmState())
-            new = evaluate_alarm(alarm, _build_datapoints(window, values[row]), old, end)
+            new = evaluate_alarm(alarm, build_datapoints(window, values[row]), old, end, self._extra_periods)
             self._states[alarm.alarm_name] = new
             changes.append(AlarmChange(alarm, old, new))
         self._codes = codes
@@ -169,17 +153,15 @@ class AlarmEngine:
         for change in self.tree.graph.evaluate(self._states, changed, end, self._updated):
             self._states[change.alarm.alarm_name] = change.new
             changes.append(AlarmChange(*change))
-        removed, self._removed = self._removed, []
         self._updated, self._evaluated_at = set(), end
-        return Evaluation(end, changes, removed)
+        return Evaluation(end, *self._actions.update(changes, self._states, end), configuration)
 
-    def _find_watched(self, window: MetricWindow) -> "NDArray[np.bool_]":
-        """Return for each alarm the periods that could have data. Consumers in a zone that is out make no calls."""
-        watched = np.tile(np.array(window.watched), (len(self._alarms), 1))
-        for position, zones in enumerate(window.zones_out):
-            for zone in zones:
-                watched[self._consumers.get(zone, []), position] = False
-        return watched
+    def _log_definitions(self, at: float) -> list[ConfigurationChange]:
+        """Return the changes of definitions. Settings change only with a restart, so later changes are by traffic."""
+        if self._logged_tree is self.tree:
+            return []
+        is_by_traffic, self._logged_tree = self._logged_tree is not None, self.tree
+        return self._definitions.update(self.tree, at, is_by_traffic=is_by_traffic)
 
     def _update_operations(self, measured: Mapping[MeasuredOperation, float], end: float) -> bool:
         """Note when operations were measured. Return whether the tree changes."""
@@ -201,20 +183,15 @@ class AlarmEngine:
             for name, alarm in after.composites.items()
             if name in before.composites and alarm != before.composites[name]
         }
-        known = {*after.metrics, *after.composites}
-        self._removed += [name for name in (*before.metrics, *before.composites) if name not in known]
 
     def _use(self, tree: AlarmTree) -> None:
         """Prepare the evaluation of a tree."""
         self.tree = tree
         """All alarms."""
+        self._actions.use(tree.composites)
         self._alarms: list[WatchedMetric] = list(tree.metrics.values())
-        self._consumers: defaultdict[Zone, list[int]] = defaultdict(list)
-        """By zone, the rows of the alarms on shared resources."""
-        for row, each in enumerate(self._alarms):
-            for zone in {series.zone for series in each.inputs.values() if series.side is Side.CLIENT}:
-                self._consumers[zone].append(row)
-        self._table = AlarmTable.of([each.alarm for each in self._alarms])
+        self._expected = ExpectedData(self._alarms)
+        self._table = AlarmTable.of([each.alarm for each in self._alarms], self._extra_periods)
         self._grouped_rows = None
         for name in [name for name in self._states if name not in tree.metrics and name not in tree.composites]:
             del self._states[name]
@@ -224,92 +201,6 @@ class AlarmEngine:
     def _compute_values(self, window: MetricWindow) -> "NDArray[np.float64]":
         """Return the datapoints of all metric alarms."""
         if self._grouped_rows is not window.rows:
-            self._groups = _group(self._alarms, window)
+            self._groups = group_alarms(self._alarms, window)
             self._grouped_rows = window.rows
-        return _compute(self._groups, len(self._alarms), window)
-
-
-def explain_alarm(tree: AlarmTree, saved: SavedAlarms, name: str, metrics: RecentMetrics) -> Explanation:
-    """Return the reason for the saved state of an alarm. Raise NotFound if there is no such alarm.
-
-    `metrics` must have the data of the last evaluation.
-    """
-    state = saved.states.get(name, AlarmState())
-    if name in tree.composites:
-        composite = tree.composites[name]
-        states = {each: saved.states.get(each, AlarmState()).state_value for each in composite.children}
-        return Explanation(composite, state, result=explain_rule(composite.rule, states))
-    if name not in tree.metrics:
-        raise NotFound(f"there is no alarm {name}: see `holdfast alarms state --all`")
-    watched = tree.metrics[name]
-    alarm = watched.alarm
-    if saved.evaluated_at is None:
-        return Explanation(alarm, state)
-    window = metrics.read(saved.evaluated_at, get_evaluation_range(alarm))
-    datapoints = _build_datapoints(window, _compute(_group([watched], window), 1, window)[0])
-    inputs = {
-        each.name if isinstance(each, Id) else each.rule: _list_values(window.values[window.rows.get(reference, -1)])
-        for each, reference in watched.inputs.items()
-        if each is not None
-    }
-    decision = decide_state(alarm, datapoints, state.state_value)
-    if _is_kept(alarm, decision, window.watched):
-        decision = replace(decision, state=state.state_value, rule=EvaluationRule.NOT_WATCHED)
-    return Explanation(alarm, state, decision, tuple(datapoints), inputs)
-
-
-def _is_kept(alarm: MetricAlarm, decision: Decision, watched: Sequence[bool]) -> bool:
-    """Return whether the treatment of periods in which nothing could be received would decide."""
-    unwatched = min(decision.filled, sum(not each for each in watched[-alarm.evaluation_periods :]))
-    breaching = sum(each.value is not None and alarm.breaches(each.value) for each in decision.evaluated)
-    if alarm.missing_data_treatment is TreatMissingData.BREACHING:
-        total, otherwise = breaching + decision.filled, breaching + decision.filled - unwatched
-    else:
-        total, otherwise = breaching, breaching + unwatched
-    return (total >= alarm.required_breaches) != (otherwise >= alarm.required_breaches)
-
-
-def _group(alarms: Sequence[WatchedMetric], window: MetricWindow) -> list[_Group]:
-    """Group alarms by their expression."""
-    rows, without = window.rows, len(window.values) - 1
-    found: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
-    for row, each in enumerate(alarms):
-        found[_describe_expressions(each)].append(row)
-    groups = []
-    for members in found.values():
-        watched = [alarms[row] for row in members]
-        # The names of contributor rules differ between zones: those of the first alarm stand for all.
-        names = list(watched[0].inputs)
-        columns = [[rows.get(reference, without) for reference in each.inputs.values()] for each in watched]
-        inputs = {name: np.array([column[index] for column in columns]) for index, name in enumerate(names)}
-        groups.append(_Group(watched[0].alarm.plan, np.array(members), inputs))
-    return groups
-
-
-def _compute(groups: Sequence[_Group], number: int, window: MetricWindow) -> "NDArray[np.float64]":
-    """Return the datapoints of `number` alarms, which are in these groups."""
-    values = np.empty((number, window.values.shape[1]))
-    for group in groups:
-        series = {each: window.values[rows] for each, rows in group.inputs.items()}
-        if group.plan is None:
-            values[group.rows] = series[None]
-        else:
-            values[group.rows] = group.plan.evaluate(
-                {each: found for each, found in series.items() if each is not None}
-            )
-    return values
-
-
-def _describe_expressions(watched: WatchedMetric) -> tuple[str, ...]:
-    return tuple(
-        "INSIGHT_RULE_METRIC" if "INSIGHT_RULE_METRIC" in (query.expression or "") else query.expression or query.id
-        for query in watched.alarm.metrics
-    )
-
-
-def _build_datapoints(window: MetricWindow, values: "NDArray[np.float64]") -> list[Datapoint]:
-    return [Datapoint(start, value) for start, value in zip(window.starts, _list_values(values), strict=True)]
-
-
-def _list_values(values: "NDArray[np.float64]") -> list[float | None]:
-    return [None if value != value else value for value in values.tolist()]  # noqa: PLR0124 - NaN
+        return compute_datapoints(self._groups, len(self._alarms), window)

@@ -7,6 +7,7 @@ from enum import StrEnum
 from operator import ge, gt, le, lt
 from typing import ClassVar, NoReturn
 
+from holdfast._alarm_options import SHORT_PERIODS
 from holdfast._errors import InvalidValue
 from holdfast.alarms.alarm import Alarm
 from holdfast.alarms.metric_queries import MetricDataQuery, QueryPlan
@@ -18,7 +19,6 @@ from holdfast.alarms.statistics import (
     parse_statistic,
 )
 
-SHORT_PERIODS = (10, 20, 30)
 HOUR = 3_600
 DAY = 86_400
 WEEK = 604_800
@@ -26,7 +26,7 @@ MAX_DIMENSIONS = 30
 
 
 class ComparisonOperator(StrEnum):
-    """How a datapoint that breaches compares with the threshold."""
+    """The comparison with the threshold that a breaching datapoint meets."""
 
     GREATER_THAN_OR_EQUAL = "GreaterThanOrEqualToThreshold"
     GREATER_THAN = "GreaterThanThreshold"
@@ -43,7 +43,7 @@ COMPARISONS: dict[ComparisonOperator, Callable[[float, float], bool]] = {
 
 
 class TreatMissingData(StrEnum):
-    """What periods without data mean, if there is not enough data without them."""
+    """The treatment of periods without data, if the other periods do not have enough data."""
 
     MISSING = "missing"
     IGNORE = "ignore"
@@ -52,7 +52,7 @@ class TreatMissingData(StrEnum):
 
 
 class LowSampleCount(StrEnum):
-    """What to do with a percentile of few values."""
+    """The treatment of a percentile of few values."""
 
     EVALUATE = "evaluate"
     IGNORE = "ignore"
@@ -112,7 +112,7 @@ class MetricAlarm(Alarm):
 
     @property
     def missing_data_treatment(self) -> TreatMissingData:
-        """The treatment in force: CloudWatch ignores missing data of DynamoDB, whatever the alarm says."""
+        """The treatment in force: for metrics of DynamoDB, CloudWatch always ignores missing data."""
         return TreatMissingData.IGNORE if self.namespace == "AWS/DynamoDB" else self.treat_missing_data
 
     @property

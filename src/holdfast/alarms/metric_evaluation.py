@@ -19,6 +19,7 @@ from datetime import UTC, datetime
 from enum import Enum
 from typing import Any, NamedTuple
 
+from holdfast._alarm_options import get_range
 from holdfast.alarms.alarm import AlarmState, StateValue, encode_json, format_time
 from holdfast.alarms.metric_alarm import ComparisonOperator, LowSampleCount, MetricAlarm, TreatMissingData
 
@@ -43,7 +44,11 @@ class EvaluationRule(Enum):
     OLD_BREACH = "few datapoints, all breaching, the oldest long ago"
     FEW_BREACHES = "few datapoints, all breaching"
     LOW_SAMPLES = "too few samples for the percentile"
-    NOT_WATCHED = "Holdfast was not running in some periods, so the state is kept"
+    NOT_RUNNING = "Holdfast did not run in some periods, and could receive no data: the state is kept"
+    ZONE_WITHOUT_DATA = "the zone was out in some periods, or reported nothing at all: the state is kept"
+    INSTANCES_UNKNOWN = (
+        "Holdfast drops measurements by instance after 15 minutes, and some periods are older: the state is kept"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,8 +68,7 @@ def get_evaluation_range(alarm: MetricAlarm, extra_periods: int | None = None) -
 
     None chooses a third of the evaluation periods, at least 2. AWS publishes only the range of 3 periods, which is 5.
     """
-    number = alarm.evaluation_periods
-    return number + (max(number // 3, 2) if extra_periods is None else extra_periods)
+    return get_range(alarm.evaluation_periods, extra_periods)
 
 
 def decide_state(

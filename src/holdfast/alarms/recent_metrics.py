@@ -8,19 +8,23 @@ Needs NumPy. Most rows are counts and latencies of an operation in a zone. The o
 | `RelativeThroughput` | the zone's share of all requests, in per cent of its share in the hour before the window |
 | `5xx-errors`, `slow-requests`, `instances` | instances with faults, with a slow request, and with any request |
 
-A period without requests has no value: NaN. What was computed of a bin is kept until the bin changes.
+A period without requests has no value: NaN. Periods end at the time of an evaluation, so their windows slide: every ten
+seconds if the period is below a minute, otherwise every minute. Values of a window are kept until a bin of it changes,
+because they are read again one period later.
 """
 
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from holdfast._alarm_options import AlarmOptions
 from holdfast._errors import InvalidValue
 from holdfast._types import Operation, Side, Zone
 from holdfast.alarms.chi_squared import SIGNIFICANCE, get_tail_probability
+from holdfast.alarms.contributors import ContributorCounts
 from holdfast.alarms.declaration import (
     CHI_SQUARED,
     ERRING,
@@ -35,20 +39,14 @@ from holdfast.alarms.declaration import (
     SeriesReference,
 )
 from holdfast.alarms.histogram_statistics import compute_statistics
-from holdfast.alarms.statistics import parse_statistic
-from holdfast.telemetry.bins import MINUTE, BinKey
+from holdfast.alarms.statistics import Interpolation, parse_statistic
+from holdfast.alarms.step_notes import StepNotes
+from holdfast.alarms.throughput import ThroughputComparison
 from holdfast.telemetry.block import Block
-from holdfast.telemetry.series import ALL_INSTANCES, ALL_OPERATIONS, SeriesTable
-from holdfast.telemetry.store import SeriesStore, Tier
+from holdfast.telemetry.series import ALL_OPERATIONS, SeriesTable
+from holdfast.telemetry.store import SeriesStore
 
 Floats: TypeAlias = "NDArray[np.float64]"
-
-USUAL_MINUTES = 60
-"""Minutes of which the usual share of a zone is the mean: long enough for rare requests, short enough for a day."""
-MIN_USUAL_MINUTES = 10
-"""With fewer of them, the usual share is not known."""
-MIN_EXPECTED_REQUESTS = 20
-"""With fewer expected requests in a period, chance alone may halve them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,18 +62,25 @@ class MetricWindow:
     measured: Mapping[MeasuredOperation, float]
     """Operations with requests, each with the end of its newest period that has some."""
     watched: tuple[bool, ...]
-    """For each period, whether anything is stored of it. Nothing is, if no process was running."""
+    """For each period, whether data could be received in all of it. While no process runs, none is received."""
+    contributors_watched: tuple[bool, ...]
+    """For each period, the same about measurements by instance. They are stored for a shorter time than others."""
+    is_current: bool
+    """Whether data could be received since the last evaluation."""
     zones_out: tuple[Set[Zone], ...]
     """For each period, the zones that were out."""
+    silent_zones: tuple[Set[Zone], ...]
+    """For each period, the zones without any request, as servers, clients and canaries report them."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Column:
     """The series over all instances in one period."""
 
-    block: Block
+    blocks: Sequence[Block]
+    """The stored bins of the period."""
     rows: "NDArray[np.int64]"
-    """For each row of the block the number of its series; -1 for one that no alarm reads."""
+    """The number of each series, -1 for one that no alarm reads."""
     values: tuple[Floats, ...]
     """Requests, faults, and latency in ms."""
 
@@ -84,32 +89,36 @@ class RecentMetrics:
     """Reads the measurements of one workload. Not thread-safe."""
 
     def __init__(self, declaration: AlarmDeclaration, store: SeriesStore, table: SeriesTable) -> None:
-        """Raise InvalidValue if the store has no bins of the alarms' period."""
+        """Raise InvalidValue if the bins of the store do not fit the time between two evaluations."""
         options = declaration.options
-        tier = store.get_tier(options.period)
+        tier = store.find_tier(options.step)
         if tier is None:
             raise InvalidValue(
-                f"alarms of workload {declaration.workload}: no bins of telemetry have a period of {options.period} s: "
-                "set telemetry.bin_seconds to a length of which a minute is a multiple, or alarms.period to 60"
+                f"alarms of workload {declaration.workload}: bins of telemetry do not fit in {options.step} s, after "
+                f"which alarms with a period of {options.period} s are evaluated: set telemetry.bin_seconds to a "
+                "length that fits a whole number of times, or set alarms.period to 60 or more"
             )
-        self._tier = tier
+        self._tier, self._length = tier
         self._workload, self._zones = declaration.workload, declaration.zones
         self._options = options
         self._statistic = parse_statistic(options.latency_statistic)
+        self._interpolation = Interpolation(options.percentile_interpolation)
         self._store, self._table = store, table
         self._zone_numbers = {zone: number for number, zone in enumerate(self._zones)}
         self._series: dict[tuple[Operation | None, Zone, Side], int] = {}
         self._by_number: dict[int, int] = {}
         self._columns: dict[float, _Column] = {}
-        self._usual: dict[float, tuple[Block, Floats]] = {}
-        self._contributors: dict[float, tuple[list[Block], Floats]] = {}
-        self._instances = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        """Sorted numbers of series by instance, and the code of each: see `_find_codes`."""
-        self._instance_codes: dict[tuple[Zone, str], int] = {}
+        self._contributors = ContributorCounts(declaration, store, table)
+        self._throughput = ThroughputComparison(declaration, store, table)
         self._rows: dict[SeriesReference, int] = {}
-        self._zones_out: dict[float, Set[Zone]] = {}
-        """The zones that were out when a period was the newest one, by its start."""
+        self.notes = StepNotes(options.step, options.period)
+        """Facts about the last steps, which `read` uses."""
         self._critical_values = find_critical_values(len(self._zones))
+
+    @property
+    def options(self) -> AlarmOptions:
+        """The options of the alarms."""
+        return self._options
 
     def restrict(self, kept: Iterable[MeasuredOperation]) -> None:
         """Forget the series of all other operations."""
@@ -125,15 +134,14 @@ class RecentMetrics:
             self._columns.clear()
             self._rows = {}
 
-    def read(self, end: float, periods: int, zones_out: Set[Zone] = frozenset()) -> MetricWindow:
-        """Return the series of the last periods before `end`, which is the end of one.
+    def read(self, end: float, periods: int) -> MetricWindow:
+        """Return the series of the last periods before `end`, which is the end of an evaluation step.
 
-        Zones in `zones_out` have no relative throughput: they get no traffic on purpose. When they are in again, they
-        still have none in the periods in which they were out.
+        A zone has no relative throughput in periods in which it was out, and none while it is out: it gets no traffic
+        on purpose. No zone has any in a period in which Holdfast was paused.
         """
         seconds, width = self._options.period, periods + self._options.chi_squared_periods - 1
         starts = [end - seconds * age for age in range(width, 0, -1)]
-        self._zones_out[starts[-1]] = zones_out
         known = len(self._series)
         columns = [self._get_column(start) for start in starts]
         if len(self._series) != known or not self._rows:
@@ -147,15 +155,43 @@ class RecentMetrics:
                     counts[kind, column.rows[used], position] = values[used]
         shown = starts[-periods:]
         recent = counts[:, :, -periods:].reshape(3 * size, periods)
-        parts = [recent, self._test_outliers(counts[0], counts[1], periods)]
-        parts.append(self._compare_throughput(counts[0, :, -periods:], shown, zones_out))
-        parts.append(np.stack([self._count_contributors(start) for start in shown], axis=-1).reshape(-1, periods))
-        parts.append(np.full((1, periods), np.nan))
-        measured = self._find_measured(counts[0, :, -periods:], end)
-        watched = tuple(column is not None for column in columns[-periods:])
-        out = tuple(self._zones_out.get(start, frozenset()) for start in shown)
+        contributors = [self._contributors.count(start) for start in shown]
+        out = tuple(self.notes.find_zones_out(start) for start in shown)
+        paused = tuple(self.notes.is_paused(start) for start in shown)
+        throughput = self._compare_throughput(counts[0, :, -periods:], starts[-periods])
+        for position, zones in enumerate(out):
+            without = self._zones if paused[position] else zones | self.notes.find_zones_out_at(end)
+            throughput[[self._zone_numbers[zone] for zone in without if zone in self._zone_numbers], position] = np.nan
+        parts = [
+            recent,
+            self._test_outliers(counts[0], counts[1], periods),
+            throughput,
+            np.stack([counted for counted, _ in contributors], axis=-1).reshape(-1, periods),
+            np.full((1, periods), np.nan),
+        ]
+        is_stored = self._store.read_block(self._workload, self._tier, end - self._length) is not None
+        window = MetricWindow(
+            starts=tuple(shown),
+            values=np.concatenate(parts),
+            rows=self._rows,
+            measured=self._find_measured(counts[0, :, -periods:], end),
+            watched=tuple(
+                column is not None and len(column.blocks) == self._number_of_bins and not is_paused
+                for column, is_paused in zip(columns[-periods:], paused, strict=True)
+            ),
+            contributors_watched=tuple(
+                is_whole and not is_paused for (_, is_whole), is_paused in zip(contributors, paused, strict=True)
+            ),
+            is_current=is_stored and not self.notes.is_step_paused(end),
+            zones_out=out,
+            silent_zones=self._find_silent(counts[0, :, -periods:]),
+        )
         self._drop_before(starts[0])
-        return MetricWindow(tuple(shown), np.concatenate(parts), self._rows, measured, watched, out)
+        return window
+
+    @property
+    def _number_of_bins(self) -> int:
+        return round(self._options.period / self._length)
 
     def _find_measured(self, requests: Floats, end: float) -> dict[MeasuredOperation, float]:
         """Return the operations with requests, not only in the newest period: the data of a slow source comes late."""
@@ -167,6 +203,14 @@ class RecentMetrics:
                 each, at = MeasuredOperation(operation, side), end - self._options.period * age
                 found[each] = max(at, found.get(each, at))
         return found
+
+    def _find_silent(self, requests: Floats) -> tuple[Set[Zone], ...]:
+        """Return for each period the zones without any request."""
+        reports = np.zeros((len(self._zones), requests.shape[1]), np.bool_)
+        for number, zone in enumerate(self._zones):
+            rows = [row for side in Side if (row := self._series.get((None, zone, side))) is not None]
+            reports[number] = (requests[rows] > 0).any(axis=0)
+        return tuple(frozenset(self._zones[number] for number in np.flatnonzero(~column)) for column in reports.T)
 
     def _list_tested(self) -> list[Operation]:
         """Return the operations that an outlier test looks at."""
@@ -185,17 +229,20 @@ class RecentMetrics:
         return {reference: row for row, reference in enumerate(found)}
 
     def _get_column(self, start: float) -> _Column | None:
-        block = self._store.read_block(self._workload, self._tier, start)
-        if block is None:
+        bins = [start + self._length * number for number in range(self._number_of_bins)]
+        read = (self._store.read_block(self._workload, self._tier, each) for each in bins)
+        blocks = [block for block in read if block is not None]
+        if not blocks:
             return None
         known = self._columns.get(start)
-        if known is not None and known.block is block:
+        if known is not None and _are_same(known.blocks, blocks):
             return known
+        block = blocks[0] if len(blocks) == 1 else Block.merge(blocks)
         rows = np.array([self._find_series(number) for number in block.numbers.tolist()], np.int64)
         requests = block.counts[:, :4].sum(axis=1).astype(np.float64)
         faults = block.counts[:, 4].astype(np.float64)
-        latency = compute_statistics(self._statistic, block.success) * 1000
-        self._columns[start] = _Column(block, rows, (requests, np.where(requests > 0, faults, np.nan), latency))
+        latency = compute_statistics(self._statistic, block.success, self._interpolation) * 1000
+        self._columns[start] = _Column(blocks, rows, (requests, np.where(requests > 0, faults, np.nan), latency))
         return self._columns[start]
 
     def _find_series(self, number: int) -> int:
@@ -222,93 +269,18 @@ class RecentMetrics:
         flags = find_outliers(parts[1], parts[0] > 0, self._critical_values)
         return flags.reshape(-1, periods)
 
-    def _compare_throughput(self, requests: Floats, starts: list[float], zones_out: Set[Zone]) -> Floats:
+    def _compare_throughput(self, requests: Floats, first: float) -> Floats:
+        """Return the relative throughput of each zone. `first` is the start of the first period."""
         rows = np.array([self._series.get((None, zone, Side.SERVER), -1) for zone in self._zones], np.int64)
-        padded = np.concatenate([np.nan_to_num(requests), np.zeros((1, len(starts)))])[rows]
-        totals = padded.sum(axis=0)
-        usual = self._get_usual_share(starts[0])
-        expected = usual[:, None] * totals
-        with np.errstate(all="ignore"):
-            relative = np.where(expected >= MIN_EXPECTED_REQUESTS, 100 * padded / expected, np.nan)
-        for position, start in enumerate(starts):
-            for zone in zones_out | self._zones_out.get(start, frozenset()):
-                if zone in self._zone_numbers:
-                    relative[self._zone_numbers[zone], position] = np.nan
-        return relative
-
-    def _get_usual_share(self, end: float) -> Floats:
-        """Return each zone's share of the requests in the hour before `end`; NaN if it is not known."""
-        last = end // MINUTE * MINUTE
-        minutes = [last - MINUTE * age for age in range(USUAL_MINUTES, 0, -1)]
-        found = [requests for minute in minutes if (requests := self._get_totals(minute)) is not None]
-        used = [requests for requests in found if requests.sum() > 0]
-        if len(used) < MIN_USUAL_MINUTES:
-            return np.full(len(self._zones), np.nan)
-        total = np.sum(used, axis=0)
-        return np.asarray(total / total.sum(), np.float64)
-
-    def _get_totals(self, minute: float) -> "Floats | None":
-        """Return the requests of each zone in one minute; None if nothing is stored of it."""
-        block = self._store.read_block(self._workload, Tier.MINUTES, minute)
-        if block is None:
-            return None
-        known = self._usual.get(minute)
-        if known is None or known[0] is not block:
-            keys = [BinKey(self._workload, ALL_OPERATIONS, zone, ALL_INSTANCES, Side.SERVER) for zone in self._zones]
-            numbers = [-1 if (number := self._table.find(key)) is None else number for key in keys]
-            rows = {number: row for row, number in enumerate(block.numbers.tolist())}
-            counts = [block.counts[rows[number], :4].sum() if number in rows else 0 for number in numbers]
-            known = self._usual[minute] = block, np.array(counts, np.float64)
-        return known[1]
-
-    def _count_contributors(self, start: float) -> Floats:
-        """Return how many instances of each zone have faults, slow requests, and requests."""
-        blocks = self._store.read_instances(self._workload, start, self._options.period)
-        known = self._contributors.get(start)
-        if known is None or len(known[0]) != len(blocks) or any(map(_is_other, known[0], blocks)):
-            known = self._contributors[start] = blocks, self._count_instances(blocks)
-        return known[1]
-
-    def _count_instances(self, blocks: list[Block]) -> Floats:
-        zones = len(self._zones)
-        if not blocks:
-            return np.full((3, zones), np.nan)
-        numbers = np.concatenate([block.numbers for block in blocks])
-        codes = self._find_codes(numbers)
-        counts = np.concatenate([block.counts for block in blocks])
-        slowest = np.concatenate([block.success.maxima for block in blocks])
-        requests = counts[:, :4].sum(axis=1)
-        contributes = (counts[:, 4] > 0, slowest > self._options.max_latency, requests > 0)
-        found = [np.unique(codes[(codes >= 0) & each]) % zones for each in contributes]
-        counted = np.stack([np.bincount(each, minlength=zones) for each in found]).astype(np.float64)
-        return np.where(counted[2] > 0, counted, np.nan)
-
-    def _find_codes(self, numbers: "NDArray[np.int32]") -> "NDArray[np.int64]":
-        """Return a code for each series: the same for all series of one instance, with its zone in the remainder."""
-        wanted = np.unique(numbers).astype(np.int64)
-        known, codes = self._instances
-        positions = np.minimum(np.searchsorted(known, wanted), max(0, len(known) - 1))
-        is_known = known[positions] == wanted if len(known) else np.zeros(len(wanted), np.bool_)
-        found = np.full(len(wanted), -1, np.int64)
-        found[is_known] = codes[positions[is_known]]
-        for index in np.flatnonzero(~is_known).tolist():
-            key = self._table.key(int(wanted[index]))
-            if key.side is Side.SERVER and key.zone in self._zone_numbers:
-                number = self._instance_codes.setdefault((key.zone, key.instance), len(self._instance_codes))
-                found[index] = number * len(self._zones) + self._zone_numbers[key.zone]
-        self._instances = wanted, found
-        if len(self._instance_codes) > 2 * len(wanted) + 1000:  # instances come and go: number them again
-            self._instance_codes.clear()
-            self._instances = np.zeros(0, np.int64), np.zeros(0, np.int64)
-        return found[np.searchsorted(wanted, numbers)]
+        padded = np.concatenate([np.nan_to_num(requests), np.zeros((1, requests.shape[1]))])[rows]
+        return self._throughput.compare(padded, first)
 
     def _drop_before(self, start: float) -> None:
-        """Drop all that was computed of bins that no later call needs."""
+        """Drop the values of bins that no later call needs."""
         self._columns = {each: column for each, column in self._columns.items() if each >= start}
-        self._contributors = {each: kept for each, kept in self._contributors.items() if each >= start}
-        self._zones_out = {each: zones for each, zones in self._zones_out.items() if each >= start}
-        oldest = start - MINUTE * (USUAL_MINUTES + 1)
-        self._usual = {minute: kept for minute, kept in self._usual.items() if minute >= oldest}
+        self._contributors.drop_before(start)
+        self._throughput.drop_before(start)
+        self.notes.drop_before(start)
 
 
 def find_outliers(errors: Floats, takes_part: "NDArray[np.bool_]", critical_values: Floats) -> Floats:
@@ -341,5 +313,5 @@ def find_critical_values(zones: int) -> Floats:
     return np.array(found)
 
 
-def _is_other(one: Block, other: Block) -> bool:
-    return one is not other
+def _are_same(known: Sequence[Block], found: Sequence[Block]) -> bool:
+    return len(known) == len(found) and all(one is other for one, other in zip(known, found, strict=True))

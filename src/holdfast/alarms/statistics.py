@@ -24,7 +24,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum, StrEnum
+from enum import StrEnum
 from itertools import accumulate
 
 from holdfast._errors import InvalidValue
@@ -32,7 +32,7 @@ from holdfast.metrics.histogram import PER_DOUBLING, SMALLEST, Histogram
 
 
 class StatisticKind(StrEnum):
-    """What a statistic computes."""
+    """The computation of a statistic."""
 
     SAMPLE_COUNT = "SampleCount"
     SUM = "Sum"
@@ -47,13 +47,13 @@ class StatisticKind(StrEnum):
     PERCENTILE_RANK = "PR"
 
 
-class Interpolation(Enum):
-    """How to compute a percentile that lies between two values. AWS does not publish its way."""
+class Interpolation(StrEnum):
+    """The computation of a percentile that lies between two values. AWS does not publish its own."""
 
-    NEAREST_RANK = "nearest-rank"
+    NEAREST_RANK = "nearest_rank"
     """The smallest value with at least that share of all values up to it: a value that was measured. The default."""
     LINEAR = "linear"
-    """On the straight line between the two values, as spreadsheets do."""
+    """A value on the straight line between the two, as spreadsheets compute it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +176,7 @@ class Distribution:
     def of_counts(cls, counts: Mapping[float, int]) -> "Distribution":
         """Return a distribution of known values, each with its number of occurrences.
 
-        Requests of which 3 of 100 failed are `{0: 97, 1: 3}`: their Sum is 3 and their Average 0.03.
+        If 3 of 100 requests failed, they are `{0: 97, 1: 3}`: their Sum is 3 and their Average 0.03.
         """
         values = tuple(sorted((float(value), count) for value, count in counts.items() if count))
         if not values:
@@ -186,7 +186,7 @@ class Distribution:
 
     @classmethod
     def of_totals(cls, count: int, total: float, minimum: float, maximum: float) -> "Distribution":
-        """Return a distribution of which only totals are known. Equal values are known nevertheless."""
+        """Return a distribution with known totals. Its values are known only if they are all equal."""
         is_known = not count or minimum == maximum
         return cls(count, total, minimum, maximum, ((minimum, count),) if is_known else None)
 

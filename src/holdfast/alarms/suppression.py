@@ -6,7 +6,7 @@ A transition of the composite alarm makes its actions pending.
 |---|---|---|
 | in ALARM | transition | withhold |
 | not in ALARM | transition | start the wait period, and drop a running timer |
-| enters ALARM | | drop a running timer, and withhold |
+| enters ALARM, also at the end of the wait period | | drop a running timer, and withhold |
 | leaves ALARM | | start the extension period |
 | | end of the wait or extension period | run the actions of the current state, if they are pending |
 | is replaced | | drop a running timer; withhold, or start a wait period if actions are pending |
@@ -23,7 +23,7 @@ from holdfast.alarms.alarm import StateValue
 
 
 class SuppressedBy(StrEnum):
-    """Why actions do not run now."""
+    """The reasons for which actions do not run now."""
 
     WAIT_PERIOD = "WaitPeriod"
     EXTENSION_PERIOD = "ExtensionPeriod"
@@ -36,9 +36,9 @@ class Suppressor:
 
     alarm: str
     wait_period: int
-    """How long the composite alarm waits for the suppressor to enter ALARM."""
+    """Seconds that actions wait for the suppressor to enter ALARM."""
     extension_period: int
-    """How long actions are withheld after the suppressor left ALARM."""
+    """Seconds that actions are withheld after the suppressor left ALARM."""
 
     def __post_init__(self) -> None:
         for name in ("wait_period", "extension_period"):
@@ -48,14 +48,14 @@ class Suppressor:
 
 @dataclass(frozen=True, slots=True)
 class Suppression:
-    """The actions of one composite alarm: whether they are pending, and why they do not run."""
+    """The actions of one composite alarm: whether they are pending, and the reason if they do not run."""
 
     state: StateValue = StateValue.INSUFFICIENT_DATA
     """The current state of the composite alarm."""
     is_pending: bool = False
     suppressed_by: SuppressedBy | None = None
     until: float | None = None
-    """When the wait or extension period ends; None if neither runs."""
+    """End of the wait or extension period; None if neither runs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +108,10 @@ def update_suppression(
 
     Without a suppressor, actions are due with each transition.
     """
-    # A timer that ended before the event acts on the state before the event.
-    expired, due = _expire(suppression, event.at)
+    # A timer that ended before the event acts on the state before the event. A suppressor that enters ALARM at the very
+    # end of the wait period is in time: alarms are evaluated at such ends.
+    is_in_time = isinstance(event, SuppressorChanged) and event.is_alarm and suppression.until == event.at
+    expired, due = (suppression, ()) if is_in_time else _expire(suppression, event.at)
     after = _handle(suppressor, expired, event)
     after, more = _expire(after, event.at)
     return after, due + more

@@ -12,13 +12,18 @@
 | `not-single-instance-<zone>` | several instances contribute faults or slow requests; or `<az>-throughput` is |
 | `<zone>-silent` | the zone reports no request at all. No other alarm uses it: it makes the silence visible |
 | `<resource>-impact` | consumers in two zones or more are affected by a shared resource. It has actions |
+| `any-shared-resource` | any `<resource>-impact` is. It exists if there are several shared resources |
 
 A zone is affected if its availability, latency or throughput is in ALARM. Below them are metric alarms,
 `...-3-in-a-row` and `...-3-of-5`, for each side that measures: server and canary.
 
+If shared resources are declared, `<resource>-impact` or `any-shared-resource` suppresses the actions of
+`<zone>-isolated-impact`: the answer to a failing resource is a failover, not an evacuation.
+
 A metric alarm without data is in INSUFFICIENT_DATA, or in OK if that is the better guess. Rules ask only whether an
 alarm is in ALARM. So a zone without data neither hinders "no other zone is in ALARM" nor passes unnoticed, because its
-`-silent` is in ALARM. Of a shared resource, missing data counts as breaching: its consumers cannot reach it.
+`-silent` is in ALARM. Missing data about a shared resource counts as breaching, because its consumers may be unable to
+reach it; but not in a zone that reports nothing at all, whose `<zone>-no-telemetry` is in ALARM.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -51,6 +56,8 @@ MAX_ROLLED_UP = 45
 """Maximum operations in one rule. Two alarms for each stay below the limit of 100."""
 MAX_RULE = MAX_CHARACTERS - 500
 """Maximum characters of a rule, with room for the next link."""
+ANY_RESOURCE = "any-shared-resource"
+"""The alarm over the alarms of all shared resources, if there are several."""
 IMPACTED_ZONES = 2
 """Zones whose consumers must be affected before a shared resource is blamed."""
 
@@ -97,6 +104,10 @@ class TreeBuilder:
         is_unique = len(set(shortest)) == len(shortest)
         self._short = dict(zip(declaration.zones, shortest if is_unique else declaration.zones, strict=True))
 
+        impacts = [f"{resource}-impact" for resource, _ in declaration.resources]
+        self._suppressor = ANY_RESOURCE if len(impacts) > 1 else next(iter(impacts), None)
+        """The alarm that withholds the actions of each zone: an alarm has at most one suppressor."""
+
     def build(self, measured: Iterable[MeasuredOperation]) -> AlarmTree:
         """Return the alarms for some operations. A new one at the end changes the fewest rules."""
         sides: dict[Operation, set[Side]] = {each: set() for each in self._declaration.operations}
@@ -141,9 +152,17 @@ class TreeBuilder:
         name = name_operation(zone, operation)
         metrics: list[WatchedMetric] = []
         composites: list[CompositeAlarm] = []
-        for kind, watch in (
-            ("availability", self._metrics.watch_availability),
-            ("latency", self._metrics.watch_latency),
+        for kind, watch, text in (
+            (
+                "availability",
+                self._metrics.watch_availability,
+                f"{self._metrics.max_faults} of the requests of {operation} fail in {zone}.",
+            ),
+            (
+                "latency",
+                self._metrics.watch_latency,
+                f"Requests of {operation} are slow in {zone}: {self._metrics.slowness}.",
+            ),
         ):
             found = [
                 watch(f"{name}-{kind}-{side}", SeriesReference("", zone, operation, side), pattern)
@@ -151,7 +170,6 @@ class TreeBuilder:
                 for pattern in PATTERNS
             ]
             metrics += found
-            text = f"{kind.capitalize()} of {operation} in {zone}, as the service or a canary measures it."
             composites.append(_any_of(f"{name}-{kind}", _get_names(found), text))
         if Side.SERVER in sides:
             found = [
@@ -165,7 +183,7 @@ class TreeBuilder:
     def _watch_throughput(self, zone: Zone) -> _Part:
         name = f"{self._short[zone]}-throughput"
         found = [self._metrics.watch_throughput(name, zone, pattern) for pattern in PATTERNS]
-        return _Part(tuple(found), (_any_of(name, _get_names(found), f"{zone} gets much less traffic than usual."),))
+        return _Part(tuple(found), (_any_of(name, _get_names(found), f"{zone} gets {self._metrics.low_throughput}."),))
 
     def _watch_contributors(self, zone: Zone) -> _Part:
         name = f"not-single-instance-{zone}"
@@ -174,7 +192,7 @@ class TreeBuilder:
             self._metrics.count_contributors(f"{name}-latency", zone, SLOW, "slow requests"),
         ]
         names = (*_get_names(found), f"{self._short[zone]}-throughput")
-        text = f"More than a few instances contribute to the impact in {zone}."
+        text = f"Several instances of {zone} have faults or slow requests, or it gets much less traffic than usual."
         return _Part(tuple(found), (_any_of(name, names, text),))
 
     def _watch_resources(self, zone: Zone) -> _Part:
@@ -197,14 +215,22 @@ class TreeBuilder:
                 for pattern in PATTERNS
             ]
             metrics += found
-            composites.append(_any_of(name, _get_names(found), f"{resource}, as its consumers in {zone} measure it."))
+            rule = And((_find_any(_get_names(found)), Not(_in_alarm(f"{zone}-no-telemetry"))))
+            composites.append(
+                _compose(name, rule, f"Consumers of {resource} in {zone} get faults, slow answers or none.")
+            )
+        if metrics:
+            metrics.append(self._metrics.watch_telemetry(zone))
         return _Part(tuple(metrics), tuple(composites))
 
     def _roll_up(self, zone: Zone, sides: Mapping[Operation, set[Side]]) -> Iterator[CompositeAlarm]:
         """Yield the alarms over all operations of a zone."""
-        for kind in ("availability", "latency"):
+        texts = {
+            "availability": f"{self._metrics.max_faults} of the requests of an operation fail in {zone}.",
+            "latency": f"Requests of an operation are slow in {zone}: {self._metrics.slowness}.",
+        }
+        for kind, text in texts.items():
             rules: list[Rule] = [_in_alarm(f"{name_operation(zone, each)}-{kind}") for each in sides]
-            text = f"{kind.capitalize()} of any operation in {zone}."
             yield from _chain(f"{self._short[zone]}-{kind}", rules, text)
         # The test also finds the zone with far fewer faults than the others: so its availability must be bad, too.
         outliers: list[Rule] = [
@@ -213,19 +239,31 @@ class TreeBuilder:
             if Side.SERVER in found or not found
             for name in (name_operation(zone, each),)
         ]
-        yield from _chain(f"{zone}-chi-squared", outliers, f"{zone} is the outlier among all zones, for any operation.")
+        text = (
+            f"The faults of an operation in {zone} differ from those in other zones, and too many of its requests fail."
+        )
+        yield from _chain(f"{zone}-chi-squared", outliers, text)
 
     def _isolate(self, zone: Zone) -> CompositeAlarm:
         own = _find_any(self._list_impacts(zone))
         others = [name for each in self._declaration.zones if each != zone for name in self._list_impacts(each)]
         is_isolated = Or((Not(_find_any(others)), _in_alarm(f"{zone}-chi-squared")))
-        text = f"{zone} is affected, and no other zone is, or {zone} is the outlier."
+        text = f"{zone} is affected: no other zone is, or its faults differ from those in other zones."
         return _compose(f"{zone}-aggregate-alarm", And((own, is_isolated)), text)
 
     def _conclude(self, zone: Zone) -> CompositeAlarm:
         rule = And((_in_alarm(f"{zone}-aggregate-alarm"), _in_alarm(f"not-single-instance-{zone}")))
-        text = f"Only {zone} is affected, and not by single instances: consider to leave it."
-        return _with_actions(_compose(f"{zone}-isolated-impact", rule, text))
+        text = f"Only {zone} is affected, and not by single instances: consider taking it out."
+        alarm = _with_actions(_compose(f"{zone}-isolated-impact", rule, text))
+        if self._suppressor is None:
+            return alarm
+        seconds = self._declaration.options.suppression_period
+        return replace(
+            alarm,
+            actions_suppressor=self._suppressor,
+            actions_suppressor_wait_period=seconds,
+            actions_suppressor_extension_period=seconds,
+        )
 
     def _list_impacts(self, zone: Zone) -> list[str]:
         return [f"{self._short[zone]}-{kind}" for kind in ("availability", "latency", "throughput")]
@@ -236,6 +274,11 @@ class TreeBuilder:
             rule = AtLeast(IMPACTED_ZONES, False, StateValue.ALARM, False, names)
             text = f"Consumers of {resource} are affected in {IMPACTED_ZONES} zones or more: consider a failover."
             yield _with_actions(_compose(f"{resource}-impact", rule, text))
+        if self._suppressor == ANY_RESOURCE:
+            impacts: list[Rule] = [_in_alarm(f"{resource}-impact") for resource, _ in self._declaration.resources]
+            yield from _chain(
+                ANY_RESOURCE, impacts, "A shared resource is affected: consider a failover before you take a zone out."
+            )
 
 
 def name_operation(prefix: str, operation: Operation) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from holdfast._alarm_options import MAX_PATTERN
 from holdfast._types import Operation, Side, Zone
 from holdfast.alarms.declaration import (
     CHI_SQUARED,
@@ -22,16 +23,21 @@ from holdfast.alarms.statistics import BASIC_STATISTICS
 
 
 class Pattern(NamedTuple):
-    """How many of the last datapoints must breach."""
+    """The number of breaching datapoints, among the last ones, that an alarm needs."""
 
     name: str
+    """The end of the names of such alarms."""
     required: int
     number: int
+    text: str
+    """The end of their descriptions."""
 
 
-IN_A_ROW, M_OF_N = Pattern("3-in-a-row", 3, 3), Pattern("3-of-5", 3, 5)
+IN_A_ROW = Pattern("3-in-a-row", 3, 3, "in 3 periods in a row")
+M_OF_N = Pattern("3-of-5", 3, MAX_PATTERN, f"in 3 of the last {MAX_PATTERN} periods")
 PATTERNS = (IN_A_ROW, M_OF_N)
 """The first finds lasting trouble, the second one that comes and goes."""
+_MEASURING = {Side.SERVER: "servers", Side.CLIENT: "clients", Side.CANARY: "canaries"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +47,17 @@ class WatchedMetric:
     alarm: MetricAlarm
     inputs: Mapping[Id | InsightRuleMetric | None, SeriesReference]
 
+    @property
+    def counts_contributors(self) -> bool:
+        """Whether it counts the instances of a zone."""
+        return any(isinstance(each, InsightRuleMetric) for each in self.inputs)
+
+    @property
+    def consumer_zone(self) -> Zone | None:
+        """The zone whose consumers measure a shared resource; None for an alarm that is not about one."""
+        clients = (each for each in self.inputs.values() if each.side is Side.CLIENT and each.operation is not None)
+        return next((each.zone for each in clients), None)
+
 
 class MetricAlarms:
     """Builds the metric alarms of one workload."""
@@ -48,6 +65,21 @@ class MetricAlarms:
     def __init__(self, declaration: AlarmDeclaration) -> None:
         self._declaration = declaration
         self._options = declaration.options
+
+    @property
+    def max_faults(self) -> str:
+        """The threshold of availability, in words."""
+        return f"More than {100 - self._options.min_availability:g} %"
+
+    @property
+    def slowness(self) -> str:
+        """The threshold of latency, in words."""
+        return f"their {self._options.latency_statistic} latency is above {self._options.max_latency:g} s"
+
+    @property
+    def low_throughput(self) -> str:
+        """The threshold of throughput, in words."""
+        return f"less than {100 - self._options.throughput_drop:g} % of its usual share of all requests"
 
     def watch_availability(
         self, name: str, series: SeriesReference, pattern: Pattern, missing: TreatMissingData = TreatMissingData.MISSING
@@ -63,7 +95,10 @@ class MetricAlarms:
         expression = "100 * (requests - faults) / requests"
         alarm = MetricAlarm(
             alarm_name=f"{name}-{pattern.name}",
-            alarm_description=f"Per cent of requests without a fault, {pattern.name} below the threshold.",
+            alarm_description=(
+                f"{self.max_faults} of the requests of {series.operation} fail in {series.zone}, "
+                f"as {_MEASURING[series.side]} measure it, {pattern.text}."
+            ),
             metrics=(*queries, MetricDataQuery(id="availability", expression=expression)),
             threshold=self._options.min_availability,
             comparison_operator=ComparisonOperator.LESS_THAN,
@@ -81,7 +116,10 @@ class MetricAlarms:
         stat = self._describe(reference, text)
         alarm = MetricAlarm(
             alarm_name=f"{name}-{pattern.name}",
-            alarm_description=f"Latency of requests without 5xx in ms, {pattern.name} above the threshold.",
+            alarm_description=(
+                f"Requests of {series.operation} are slow in {series.zone}: {self.slowness}, "
+                f"as {_MEASURING[series.side]} measure it, {pattern.text}."
+            ),
             namespace=stat.namespace,
             metric_name=stat.metric_name,
             dimensions=stat.dimensions,
@@ -100,7 +138,8 @@ class MetricAlarms:
         return self._watch_value(
             f"{name}-{pattern.name}",
             SeriesReference(CHI_SQUARED, zone, operation),
-            f"1 if this zone is the outlier of a chi-squared test over the zones' faults, {pattern.name}.",
+            f"The faults of {operation} in {zone} differ from those in other zones by a chi-squared test, "
+            f"{pattern.text}.",
             (ComparisonOperator.GREATER_THAN_OR_EQUAL, 1.0),
             pattern,
             missing=TreatMissingData.MISSING,
@@ -114,7 +153,7 @@ class MetricAlarms:
         return self._watch_value(
             f"{name}-{pattern.name}",
             SeriesReference(THROUGHPUT, zone),
-            f"Requests of {zone}, in per cent of its usual share of all requests in the last hour.",
+            f"{zone} gets {self.low_throughput}, {pattern.text}.",
             (ComparisonOperator.LESS_THAN, 100.0 - self._options.throughput_drop),
             pattern,
             missing=TreatMissingData.NOT_BREACHING,
@@ -129,6 +168,28 @@ class MetricAlarms:
             IN_A_ROW,
             missing=TreatMissingData.BREACHING,
         )
+
+    def watch_telemetry(self, zone: Zone) -> WatchedMetric:
+        """Find out whether the zone reports anything: as a server, as a client or by canaries."""
+        series = {side: SeriesReference(REQUESTS, zone, None, side) for side in Side}
+        queries = [
+            MetricDataQuery(id=side.value, metric_stat=self._describe(each, "Sum"), return_data=False)
+            for side, each in series.items()
+        ]
+        alarm = MetricAlarm(
+            alarm_name=f"{zone}-no-telemetry",
+            alarm_description=(
+                f"{zone} reports no request of servers, clients or canaries, so it says nothing about shared resources."
+            ),
+            metrics=(*queries, MetricDataQuery(id="reported", expression=" + ".join(Side))),
+            threshold=1.0,
+            comparison_operator=ComparisonOperator.LESS_THAN,
+            # With its evaluation range of three periods, it is in ALARM before missing data alone makes the alarms on
+            # shared resources breach.
+            evaluation_periods=1,
+            treat_missing_data=TreatMissingData.BREACHING,
+        )
+        return WatchedMetric(alarm, {Id(side.value): each for side, each in series.items()})
 
     def count_contributors(self, name: str, zone: Zone, rule: str, what: str) -> WatchedMetric:
         options = self._options
@@ -146,7 +207,10 @@ class MetricAlarms:
         expression = f"IF(found / instances > {options.contributor_share:.4f}, found, 0)"
         alarm = MetricAlarm(
             alarm_name=name,
-            alarm_description=f"Instances of {zone} with {what}; 0 if they are a small share of its instances.",
+            alarm_description=(
+                f"More than {options.contributors} instances of {zone}, and more than "
+                f"{100 * options.contributor_share:g} % of all its instances, have {what}, {M_OF_N.text}."
+            ),
             metrics=(*queries, MetricDataQuery(id="contributors", expression=expression, period=options.period)),
             threshold=float(options.contributors),
             comparison_operator=ComparisonOperator.GREATER_THAN,

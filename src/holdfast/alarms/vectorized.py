@@ -38,7 +38,7 @@ class AlarmTable:
     """Datapoints to alarm."""
     ranges: "NDArray[np.int64]"
     minimum_samples: "NDArray[np.float64]"
-    """Samples below which the state is kept; 0 if it never is for that reason."""
+    """Number of samples below which an alarm keeps its state; 0 for an alarm that does not count samples."""
     breaching: "NDArray[np.bool_]"
     """The treatments of missing data, one column each; `missing` is none of them."""
     not_breaching: "NDArray[np.bool_]"

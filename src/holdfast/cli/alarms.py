@@ -16,7 +16,7 @@ from holdfast.cli.output import Json, format_time, print_json, print_rows
 from holdfast.cli.remote import RemoteServer, read_token
 from holdfast.cli.zone import ZONES, ZoneOptions
 from holdfast.compose import Databases, require_store
-from holdfast.watch.alarm_views import ExplainedAlarm, RulePart, ShownAlarm, WorkloadAlarms
+from holdfast.watch.alarm_views import ExplainedAlarm, RulePart, ShownAlarm, ShownSuppression, WorkloadAlarms
 
 if TYPE_CHECKING:
     from holdfast.server.alarms import AlarmReports
@@ -73,18 +73,17 @@ def state(
     options: ZoneOptions = ZONES,
     json: Json = False,
 ) -> None:
-    """List the alarms with their states: first those in ALARM.
+    """List the alarms with their states: those in ALARM first, beginning with conclusions about zones and resources.
 
     Example: holdfast alarms state --all
     """
     found = _list_alarms(workload, options, include_all=include_all)
-    order = list(reversed(_WORDS))
     rows = [
-        (each.workload, alarm.name, _WORDS[alarm.state], format_time(alarm.since), alarm.reason)
+        (each.workload, alarm.name, _WORDS[alarm.state], format_time(alarm.since), alarm.description)
         for each in found
-        for alarm in sorted(each.alarms, key=lambda alarm: (alarm.state != "ALARM", order.index(alarm.state)))
+        for alarm in sorted(each.alarms, key=_rank)
     ]
-    print_rows(found, ("workload", "alarm", "state", "since", "reason"), rows, as_json=json)
+    print_rows(found, ("workload", "alarm", "state", "since", "meaning of ALARM"), rows, as_json=json)
 
 
 @app.command(help_epilogue=EXIT_CODES_HELP)
@@ -94,24 +93,32 @@ def history(
     *,
     workload: Workload = None,
     limit: Annotated[int, Parameter(help="Maximum number of changes.", validator=Number(gte=1, lte=1000))] = 20,
+    include_all: Annotated[
+        bool,
+        Parameter(
+            name="--all", help="Also alarms about single operations, first OKs, and the alarms of a first start."
+        ),
+    ] = False,
     options: ZoneOptions = ZONES,
     json: Json = False,
 ) -> None:
-    """List the latest changes of alarms, newest first. The last 20 of each alarm are kept.
+    """List the latest changes of alarms, newest first: states, definitions, and actions. 20 of each alarm are kept.
 
     Example: holdfast alarms history use1-az1-isolated-impact
     """
     from holdfast.alarms import HistoryItem  # imports NumPy
 
-    given = {"workload": workload, "name": name, "limit": limit}
+    given = {"workload": workload, "name": name, "limit": limit, "all": "true" if include_all else None}
     found = _ask(
         options,
         f"/v1/alarms/history?{_encode(given)}",
         list[HistoryItem],
-        lambda reports: list(reports.list_history(workload, name, limit)),
+        lambda reports: list(reports.list_history(workload, name, limit, include_all=include_all)),
     )
     if not found and not json:
-        print("no alarm has changed its state yet")
+        is_filtered = not include_all and name is None
+        hint = "there is no news about alarms yet; --all also shows single operations and first states"
+        print(hint if is_filtered else "no alarm has changed yet")
         return
     rows = [(format_time(item.timestamp), item.alarm_name, item.history_summary) for item in found]
     print_rows(found, ("at", "alarm", "change"), rows, as_json=json)
@@ -126,7 +133,7 @@ def explain(
     options: ZoneOptions = ZONES,
     json: Json = False,
 ) -> None:
-    """Explain the state of an alarm: its datapoints, or its rule, and which part of it decided.
+    """Explain the state of an alarm: its datapoints or rule, which part of it decided, and what withholds its actions.
 
     Example: holdfast alarms explain use1-az1-isolated-impact
     """
@@ -153,6 +160,12 @@ def _list_alarms(workload: str | None, options: ZoneOptions, *, include_all: boo
     )
 
 
+def _rank(alarm: ShownAlarm) -> tuple[int, bool, bool]:
+    """Return the rank of an alarm in a list: by state, then conclusions first and single operations last."""
+    order = ("ALARM", "INSUFFICIENT_DATA", "OK")
+    return order.index(alarm.state), not alarm.has_actions, alarm.is_about_operation
+
+
 def _encode(given: Mapping[str, str | int | None]) -> str:
     return urlencode({name: value for name, value in given.items() if value is not None})
 
@@ -167,7 +180,7 @@ def _ask(options: ZoneOptions, path: str, kind: type[Found], read: "Callable[[Al
     if not values.workload:
         raise NotFound("there are no alarms: no workload is configured; add a [[workload]] to the settings")
     for subsystem in ("watch", "telemetry"):
-        require_store(values, subsystem, hint=", or name a running server with --server")
+        require_store(values, subsystem, hint=", start the server with `holdfast up`, or name one with --server")
     with Databases(values) as databases:
         return read(AlarmReports(values, databases.database))
 
@@ -204,6 +217,8 @@ def _describe(found: ExplainedAlarm) -> Iterator[str]:
     yield f"  reason of the last change: {alarm.reason}"
     yield f"  {'rule' if found.parts else 'condition'}: {found.condition}"
     yield f"  decided by: {found.decided_by}"
+    if found.suppressed is not None:
+        yield f"  {_describe_suppression(found.suppressed)}"
     if found.missing_data is not None:
         yield f"  missing data: {found.missing_data}"
     if found.datapoints:
@@ -217,6 +232,19 @@ def _describe(found: ExplainedAlarm) -> Iterator[str]:
     if found.parts is not None:
         yield "  the parts that decided:"
         yield from _describe_parts([found.parts], "  ")
+
+
+def _describe_suppression(found: ShownSuppression) -> str:
+    reasons = {
+        "WaitPeriod": f"it waits for {found.suppressor}",
+        "Alarm": f"{found.suppressor} is in ALARM",
+        "ExtensionPeriod": f"{found.suppressor} was in ALARM",
+    }
+    until = "" if found.until is None else f", until {format_time(found.until)}"
+    then = "none is pending"
+    if found.is_pending:
+        then = "they run some time after it has ended" if found.until is None else "then they run"
+    return f"actions are suppressed by {found.by}: {reasons[found.by]}{until}; {then}"
 
 
 def _describe_parts(parts: Sequence[RulePart], indent: str) -> Iterator[str]:

@@ -61,6 +61,7 @@ app = App(
 # By name, so that each command imports only its own modules.
 app.command("holdfast.cli.agent:agent", name="agent", help_epilogue=EXIT_CODES_HELP)
 app.command("holdfast.cli.alarms:app", name="alarms")
+app.command("holdfast.cli.alerts:app", name="alerts")
 app.command("holdfast.cli.aurora:app", name="aurora")
 app.command("holdfast.cli.server:backup", name="backup", help_epilogue=EXIT_CODES_HELP)
 app.command("holdfast.cli.calls:app", name="calls")
@@ -69,6 +70,7 @@ app.command("holdfast.cli.server:check", name="check", help_epilogue=EXIT_CODES_
 app.command("holdfast.cli.commands:completion", name="completion", help_epilogue=EXIT_CODES_HELP)
 app.command("holdfast.cli.credential:app", name="credential")
 app.command("holdfast.cli.demo:demo", name="demo", help_epilogue=EXIT_CODES_HELP)
+app.command("holdfast.cli.deploy:app", name="deploy")
 app.command("holdfast.cli.export:app", name="export")
 app.command("holdfast.cli.queue:app", name="queue")
 app.command("holdfast.cli.shards:app", name="shards")

@@ -85,7 +85,7 @@ class RemoteServer:
                 raise EngineUnavailable(f"server {self._display_address} did not answer: {error}") from error
             raise OutcomeUnknown(
                 f"server {self._display_address} did not answer: {error}; the change may or may not have been made: "
-                "check with `holdfast zone status`"
+                "check before you repeat it"
             ) from error
         finally:
             connection.close()

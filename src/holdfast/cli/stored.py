@@ -41,12 +41,12 @@ class StoredZones:
     ) -> ZoneStatus:
         require_known(self._settings.workload, zone, workload)
         return StatusWriter(self._store, self._clock).take_out(
-            zone, workload, by=_user_name(), reason=reason, seconds=seconds, force=force
+            zone, workload, by=get_own_name(), reason=reason, seconds=seconds, force=force
         )
 
     def bring_in(self, zone: Zone, workload: str | None, *, reason: str) -> ZoneStatus:
         require_known(self._settings.workload, zone, workload)
-        return StatusWriter(self._store, self._clock).bring_in(zone, workload, by=_user_name(), reason=reason)
+        return StatusWriter(self._store, self._clock).bring_in(zone, workload, by=get_own_name(), reason=reason)
 
     def history(self, limit: int) -> Sequence[StatusLogEntry]:
         """Return the latest changes that a server has recorded in its database, newest first, wherever the store is."""
@@ -65,6 +65,6 @@ class StoredZones:
         require_store(self._settings, SUBSYSTEM, hint=f", or ask the server with --server URL{hint}")
 
 
-def _user_name() -> str:
+def get_own_name() -> str:
     """Return the user and host for the record, from the operating system: environment variables can be forged."""
     return f"{get_user_name(os.getuid())}@{socket.gethostname()}"

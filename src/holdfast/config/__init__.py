@@ -4,6 +4,7 @@ May import the base and the option classes of the parts. Start reading at `setti
 `load.py` reads them.
 """
 
+from holdfast.config.alerts import AlertSettings, HeartbeatSettings
 from holdfast.config.canaries import CanarySettings
 from holdfast.config.load import DEFAULT_SETTINGS_FILE, SETTINGS_FILE_VARIABLE, LoadedSettings, load
 from holdfast.config.queues import LimitSettings, QueueSettings, TenantSettings
@@ -22,9 +23,11 @@ from holdfast.config.settings import (
 __all__ = [
     "DEFAULT_SETTINGS_FILE",
     "SETTINGS_FILE_VARIABLE",
+    "AlertSettings",
     "CanarySettings",
     "DatabaseSettings",
     "DatabaseUrl",
+    "HeartbeatSettings",
     "LimitSettings",
     "LoadedSettings",
     "LogSettings",

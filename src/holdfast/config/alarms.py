@@ -1,11 +1,11 @@
 """The settings of a workload's alarms."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Annotated
 
 from msgspec import Meta, Struct
-from msgspec.structs import asdict
 
+from holdfast._alarm_options import AlarmOptions
 from holdfast._errors import InvalidValue
 from holdfast._names import parse_operation
 from holdfast._types import Zone
@@ -27,41 +27,23 @@ class ResourceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         _check_operations(self.operations)
 
 
-class AlarmSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The thresholds of a workload's alarms. `holdfast.alarms.AlarmOptions` has the same defaults."""
+class AlarmSettings(AlarmOptions, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The options of a workload's alarms, its operations and its shared resources."""
 
-    period: Literal[10, 60] = 60
-    """A minute, as in CloudWatch: every alarm can be exported. With 10, alarms are six times as quick."""
-    min_availability: Annotated[float, Meta(gt=0, le=100)] = 99.0
-    """One failed request of a hundred. Healthy services stay well below that."""
-    latency_statistic: Annotated[str, Meta(pattern=r"^(Average|Minimum|Maximum|(p|tm|wm)[0-9][0-9]?([.][0-9]+)?)$")] = (
-        "p90"
-    )
-    """The 90th percentile shows slowness that the mean hides, and ignores a few outliers."""
-    max_latency: Annotated[float, Meta(gt=0, le=3600)] = 0.5
-    """People notice longer waits."""
-    contributors: Annotated[int, Meta(ge=0, le=100_000)] = 2
-    """Up to two instances may be replaced; more of them hint at the zone."""
-    contributor_share: Annotated[float, Meta(ge=0, lt=1)] = 0.05
-    """In a large zone a few instances are always bad."""
-    throughput_drop: Annotated[float, Meta(gt=0, le=100)] = 50.0
-    """With two zones, the return of one halves the share of the other: that is no drop of more than 50 %."""
-    chi_squared_periods: Annotated[int, Meta(ge=1, le=60)] = 1
-    """One period finds an outlier soonest. With rare faults, several together are more certain."""
     operations: tuple[str, ...] = ()
     """The operations that have alarms, as `service/name`. Empty means all that are measured."""
     resource: tuple[ResourceSettings, ...] = ()
 
     def __post_init__(self) -> None:
+        AlarmOptions.__post_init__(self)
         _check_operations(self.operations)
         require_unique_names("resource", [resource.name for resource in self.resource])
 
     def to_declaration(self, workload: str, region: str, zones: Sequence[str]) -> "AlarmDeclaration":
         """Return the declaration that the alarms of a workload are generated from."""
-        from holdfast.alarms.declaration import AlarmDeclaration, AlarmOptions  # imports NumPy
+        from holdfast.alarms.declaration import AlarmDeclaration  # imports NumPy
 
-        options = asdict(self)
-        del options["operations"], options["resource"]
+        options = {name: getattr(self, name) for name in AlarmOptions.__struct_fields__}
         return AlarmDeclaration(
             workload=workload,
             region=region,

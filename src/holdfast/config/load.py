@@ -14,6 +14,7 @@ from typing import Any, TypeGuard, get_args
 import msgspec
 
 from holdfast._errors import SettingsError
+from holdfast._secret import Secret
 from holdfast.config.canaries import HeaderValue
 from holdfast.config.paths import (
     ANY_INDEX,
@@ -205,7 +206,7 @@ def _parse_literal(value: str, kind: Any) -> Any:
 
 
 def _decode(kind: type, value: Any) -> Any:
-    if kind in (DatabaseUrl, QueueUrl, HeaderValue) and isinstance(value, str):
+    if kind in (DatabaseUrl, QueueUrl, HeaderValue, Secret) and isinstance(value, str):
         return kind(value)
     if kind is Path and isinstance(value, str | Path):
         if not str(value):

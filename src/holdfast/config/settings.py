@@ -16,6 +16,7 @@ from holdfast._errors import InvalidValue, NotFound, SettingsError
 from holdfast._names import WORKLOAD_PATTERN, check_address, get_region_code, parse_zone
 from holdfast._types import Zone
 from holdfast.config.alarms import AlarmSettings
+from holdfast.config.alerts import AlertSettings, HeartbeatSettings
 from holdfast.config.canaries import CanarySettings
 from holdfast.config.queues import QueueSettings, require_unique_names
 from holdfast.telemetry import BIN_SECONDS
@@ -120,10 +121,36 @@ class ServerSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     """No well-known service uses this port; 0 means any free port."""
     allow_anonymous: bool = False
     """Require no credentials. For a developer's machine: allowed on loopback only."""
+    public_url: str | None = None
+    """The address at which people reach the page, for links in alerts. None means `host` and `port`."""
     max_connections: Annotated[int, Meta(ge=20, le=1_000_000)] = 20_000
     """Twice the number of streams that `benchmarks/status.py` measures. The limit of open files may allow fewer."""
     shutdown_timeout: Seconds = 2.0
     """Orchestrators wait 10 to 30 s before they kill a process; 2 s leave room for a slow machine."""
+    advertise: str | None = None
+    """The URL at which other servers on the same database reach this one. None means where it listens, or the name of
+    the host if it listens on all addresses."""
+    lease_seconds: Annotated[float, Meta(ge=1, le=300)] = 10.0
+    """Seconds after which another server takes over from one that was paused or cut off. Longer than most short
+    failures of a database, and a take-over still ends within 15 s."""
+
+    def __post_init__(self) -> None:
+        for name in ("public_url", "advertise"):
+            address = getattr(self, name)
+            if address is not None:
+                try:
+                    check_address(address)
+                except InvalidValue as error:
+                    raise InvalidValue(f"{name}: {error}") from error
+
+    @property
+    def page_url(self) -> str | None:
+        """The address of the page; None if the settings do not tell it."""
+        if self.public_url is not None:
+            return f"{self.public_url.rstrip('/')}/"
+        if self.port == 0 or self.host in ("0.0.0.0", "::"):  # noqa: S104 - compared, not listened on
+            return None
+        return f"http://{f'[{self.host}]' if ':' in self.host else self.host}:{self.port}/"
 
 
 class LogSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -379,6 +406,15 @@ def require_known(workloads: Sequence[WorkloadSettings], zone: Zone | None, work
         raise NotFound(f"no zone {zone} is configured{scope}: expected one of {', '.join(zones)}")
 
 
+def require_watched(workloads: Sequence[WorkloadSettings], workload: str | None, zone: Zone | None = None) -> None:
+    """Raise NotFound if the workload is not configured, or has no such zone."""
+    names = ", ".join(each.name for each in workloads)
+    if workload is None or not names:
+        expected = f"expected one of {names}" if names else "no workload is configured; add a [[workload]]"
+        raise NotFound(f"name a workload: {expected}")
+    require_known(workloads, zone, workload)
+
+
 class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """All settings of one installation."""
 
@@ -392,6 +428,8 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     aws: AwsSettings = AwsSettings()
     status: StatusSettings = StatusSettings()
     agent: AgentSettings = AgentSettings()
+    heartbeat: HeartbeatSettings = HeartbeatSettings()
+    alert: tuple[AlertSettings, ...] = ()
     workload: tuple[WorkloadSettings, ...] = ()
     queue_backend: QueueUrl | None = None
     """The address of the queues, for any registered backend; None means the database, as for all other state."""
@@ -401,6 +439,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     def __post_init__(self) -> None:
         require_unique_names("workload", [workload.name for workload in self.workload])
         require_unique_names("queue", [queue.name for queue in self.queue])
+        require_unique_names("alert", [alert.name for alert in self.alert])
         workloads = {workload.name for workload in self.workload}
         for index, mapping in enumerate(self.telemetry.emf):
             if mapping.workload not in workloads:
@@ -408,6 +447,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
                     f"telemetry.emf[{index}].workload: no workload {mapping.workload!r} is configured: "
                     f"expected one of {', '.join(sorted(workloads)) or 'those that [[workload]] defines'}"
                 )
+        for index, alert in enumerate(self.alert):
+            for name in alert.workloads:
+                if name not in workloads:
+                    raise InvalidValue(f"alert[{index}].workloads: no workload {name!r} is configured")
         if self.server.allow_anonymous and not self.status.allow_anonymous_reads:
             raise InvalidValue(
                 "server.allow_anonymous is true and status.allow_anonymous_reads is false: the first requires no "

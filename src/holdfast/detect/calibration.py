@@ -7,7 +7,7 @@ resource. Then come isolated zones, regional failures, single instances and sile
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from msgspec import Struct
@@ -59,6 +59,8 @@ MAX_AGE = 86_400.0
 class CalibratedState(Struct):
     """The detector's state between windows."""
 
+    max_age: ClassVar[float] = MAX_AGE
+    """Seconds after which a saved state is not used any more."""
     streams: StreamState | None = None
     seen_until: float | None = None
     """End of the last window."""

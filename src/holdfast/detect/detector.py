@@ -5,7 +5,6 @@ A detector is one module in `detectors/`, or an entry point of another distribut
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from inspect import getattr_static
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import msgspec
@@ -38,7 +37,9 @@ class DetectorType(Protocol):
     def state_type(self) -> type[Any]:
         """The class of the detector's state. Called without arguments, it returns the initial state.
 
-        The detection loop saves the state with every bin, so msgspec must be able to encode and decode it.
+        The detection loop saves the state with every bin, so msgspec must be able to encode and decode it; NumPy arrays
+        are allowed. A saved state older than a minute is not used, unless the class has an attribute `max_age` in
+        seconds. If the state has a method `to_saved`, its result is saved.
         """
 
     def __call__(self, options: Any) -> Detector[Any]:
@@ -60,7 +61,7 @@ def parse_options(name: str, given: Mapping[str, Any]) -> Any:
     """Return the options of the detector called `name`, with defaults where `given` has none."""
     detector = DETECTORS.get(name)
     for attribute in ("options_type", "state_type"):
-        if getattr_static(detector, attribute, None) is None:  # `state_type` may import NumPy
+        if attribute not in dir(detector):  # not hasattr: `state_type` may import NumPy
             raise InvalidValue(f"detector {name} has no {attribute}: see holdfast.detect.DetectorType")
     kind = detector.options_type
     known = list_option_names(kind)

@@ -17,7 +17,7 @@ ISOLATING = [1, 2]
 MARGIN = 0.7
 SHARE_MEMORY, LEVEL_MEMORY, DISPERSION_MEMORY = 1800.0, 300.0, 4 * 3600.0
 SILENT_BINS = 3
-SILENT_EXPECTED = 3.0
+SILENT_EVIDENCE, SILENT_EXPECTED = 7.0, 3.0
 """Independent requests that must be missing before a zone counts as silent."""
 MOVED = 0.5
 """Share of a silent zone's traffic that the others must get."""
@@ -95,7 +95,7 @@ def find_silent(state: ThroughputState) -> Mask:
     found: Mask = (
         (state.silent_bins >= SILENT_BINS)
         & (state.missing >= SILENT_EXPECTED)
-        & (state.evidence.max(axis=0) >= SUSPICIOUS)
+        & (state.evidence.max(axis=0) >= SILENT_EVIDENCE)
     )
     return found
 
@@ -123,15 +123,17 @@ def advance_throughput(
     n = requests * active
     known = state.shares * active
     share = np.divide(known, known.sum(), out=np.zeros_like(known), where=known.sum() > 0)
-    predicted = np.where(share < 1, (n.sum() - n) * share / np.maximum(1 - share, 1e-9), 0.0)
+    others = n.sum() - n
+    predicted = np.where(share < 1, others * share / np.maximum(1 - share, 1e-9), 0.0)
     clump, noise = fit_dispersion(state.fit)
-    m, k, kappa = predicted / clump, n / clump, 1.0 / noise
+    # The prediction itself is uncertain, because the others have few requests, too.
+    m, k, kappa = predicted / clump, n / clump, 1.0 / (noise + 1.0 / np.maximum(others, 1.0))
     step = k * np.log(DROPS / MARGIN) - (k + kappa) * np.log((kappa + DROPS * m) / (kappa + MARGIN * m))
     evidence = add_evidence(state.evidence, step * active, threshold, threshold + HEADROOM, seconds)
     is_silent = active & (n == 0) & (known > 0)
     calm = active & (evidence.max(axis=0) < SUSPICIOUS) & (predicted > 0)
     v = clump * predicted + noise * predicted**2
-    y = np.minimum((n - predicted) ** 2, CLIP_VARIANCE * v + CLIP_COUNT)
+    y = np.minimum((n - predicted) ** 2, CLIP_VARIANCE * v + CLIP_COUNT) - predicted**2 / np.maximum(others, 1.0)
     w = np.where(calm, 1.0 / (v + 0.02) ** 2, 0.0)
     mean = predicted
     sums = [(w * part).sum() for part in (mean**2, mean**3, mean**4, y * mean, y * mean**2)]
@@ -140,7 +142,7 @@ def advance_throughput(
     if calm[active & (share > 0)].all():
         keep, slow = decay(LEVEL_MEMORY, seconds), decay(DISPERSION_MEMORY, seconds)
         excess = ((total - level) ** 2 - level) / max(level, 1.0) ** 2
-        level_noise = level_noise * slow + min(max(excess, 0.0), 1.0) * (1 - slow)
+        level_noise = level_noise * slow + min(excess, 1.0) * (1 - slow)
         level = level * keep + total * (1 - keep)
     return ThroughputStep(
         _replace(
@@ -170,7 +172,7 @@ def has_moved(state: ThroughputState, zone: int, false_isolations: float) -> boo
     lost = float(shares[zone] / shares.sum()) * state.level * bins
     usual = state.level * bins - lost
     rise = float(state.meanwhile[zone]) - usual
-    spread = math.sqrt(max(usual, 1.0) + state.level_noise * usual**2)
+    spread = math.sqrt(max(usual, 1.0) + max(state.level_noise, 0.0) * usual**2)
     limit = NormalDist().inv_cdf(1 - min(false_isolations / STALLS_PER_QUARTER, 0.1))
     return rise >= MOVED * lost and rise >= limit * spread
 

@@ -32,9 +32,11 @@ class AlarmReports:
         names = list(self._workloads) if workload is None else [workload]
         return [self._get_reader(name).list_alarms(include_all=include_all) for name in names]
 
-    def list_history(self, workload: str | None, name: str | None, limit: int) -> "Sequence[HistoryItem]":
+    def list_history(
+        self, workload: str | None, name: str | None, limit: int, *, include_all: bool
+    ) -> "Sequence[HistoryItem]":
         """Return the latest changes of alarms, newest first. Raise NotFound for an unknown workload or alarm."""
-        return self._get_reader(workload).list_history(name, limit)
+        return self._get_reader(workload).list_history(name, limit, include_all=include_all)
 
     def explain(self, workload: str | None, name: str) -> ExplainedAlarm:
         """Return the reason for the state of an alarm. Raise NotFound for an unknown workload or alarm."""

@@ -13,13 +13,16 @@ from holdfast._multi_sink import MultiSink
 from holdfast.metrics import Exporter, LogExporter, PrometheusExporter
 from holdfast.queue.metrics import QueueMetrics
 from holdfast.server.auth import Authenticator
+from holdfast.server.detection.forward import TelemetryForwarder
 from holdfast.server.executor import BoundedExecutor
-from holdfast.server.metrics import AnsweredRequest, ReceivedTelemetry, ServerMetrics
+from holdfast.server.metrics import AnsweredRequest, ReceivedTelemetry, ServerMetrics, TakeOver
 from holdfast.server.problems import build_problem_response
 from holdfast.server.queues import QueueMonitor
 from holdfast.server.routes.alarms import alarm_history, explain_alarm, list_alarms
+from holdfast.server.routes.alerts import acknowledge_alert, list_alerts, show_alert, snooze_alert
 from holdfast.server.routes.credentials import create_credential, list_credentials, revoke_credential, whoami
 from holdfast.server.routes.dead_letters import dead_letters, redrive
+from holdfast.server.routes.deploys import begin_deploy, end_deploy, list_deploys
 from holdfast.server.routes.description import OPENAPI_CONFIG, description
 from holdfast.server.routes.health import DatabaseProbe, health, health_without_body, ready, ready_without_body
 from holdfast.server.routes.limits import clear_limits, queue_policy, set_limits, set_policy, tenant_limits
@@ -67,7 +70,7 @@ def create_app(
     streams = {"events": services.hub, "status": services.status_hub}
     server_metrics = ServerMetrics(other_exporter, *exporters, streams=streams)
     observe_zones(services.status_cache, other_exporter, *exporters)
-    server_metrics.observe_detection(lambda: services.detection.is_running)
+    server_metrics.observe_detection(services.detection)
     queue_watch = QueueMonitor(services.queues, queue_metrics)
 
     async def count_answer(message: Message, scope: Scope) -> None:
@@ -81,6 +84,7 @@ def create_app(
         services.status_hub.start()
         watching = asyncio.create_task(queue_watch.run())
         services.detection.on_polled = lambda result: server_metrics.emit(ReceivedTelemetry(result))
+        services.detection.on_takeover = lambda: server_metrics.emit(TakeOver())
         await services.detection.start()
         yield
         await services.detection.close()
@@ -94,6 +98,8 @@ def create_app(
         route_handlers=[
             *(page, page_without_body, overview, verdicts, events, description),
             *(list_alarms, alarm_history, explain_alarm),
+            *(begin_deploy, end_deploy, list_deploys),
+            *(list_alerts, show_alert, acknowledge_alert, snooze_alert),
             *(health, health_without_body, ready, ready_without_body, metrics),
             *(whoami, list_credentials, create_credential, revoke_credential),
             *(
@@ -118,6 +124,7 @@ def create_app(
                 "change_executor": BoundedExecutor("holdfast-changes"),
                 "scrape_cache": ScrapeCache(services.queues, queue_metrics, queue_exporter, other_exporter),
                 "server_metrics": server_metrics,
+                "forwarder": TelemetryForwarder(),
                 "send_sink": MultiSink(queue_metrics),  # which logs what a sink raises
             }
         ),

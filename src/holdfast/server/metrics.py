@@ -1,6 +1,6 @@
 """Metrics of the server itself: requests, lines of telemetry, and clients of its streams."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
@@ -60,8 +60,22 @@ DETECTION_RUNNING = Instrument(
     type=InstrumentType.GAUGE,
     name="holdfast.server.detection_running",
     unit="",
-    description="1 if the detection process answers, 0 while it is restarted.",
+    description="1 if the detection process answers, on standby that of another server; 0 while it is restarted.",
     cloudwatch_names={"": ("DetectionRunning",)},
+)
+DETECTION_ACTIVE = Instrument(
+    type=InstrumentType.GAUGE,
+    name="holdfast.server.detection_active",
+    unit="",
+    description="1 if this server evaluates and acts, 0 while it stands by.",
+    cloudwatch_names={"": ("DetectionActive",)},
+)
+TAKEOVERS = Instrument(
+    type=InstrumentType.COUNTER,
+    name="holdfast.server.takeovers",
+    unit="{takeover}",
+    description="Times that this server began to evaluate, also at its start.",
+    cloudwatch_names={"": ("Takeovers",)},
 )
 LISTENERS = Instrument(
     type=InstrumentType.GAUGE,
@@ -118,6 +132,10 @@ class RefusedConnection(msgspec.Struct, frozen=True, gc=False):
     reason: str
 
 
+class TakeOver(msgspec.Struct, frozen=True, gc=False):
+    """The moment when this server began to evaluate."""
+
+
 class OpenConnections(Protocol):
     """The open connections of a server."""
 
@@ -130,6 +148,18 @@ class OpenConnections(Protocol):
         """The number of connections with a request in progress."""
 
 
+class Detection(Protocol):
+    """The detection of a server."""
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it answers questions, here or at another server."""
+
+    @property
+    def is_standby(self) -> bool:
+        """Whether another server evaluates."""
+
+
 class Stream(Protocol):
     """A stream that pushes events to clients."""
 
@@ -138,7 +168,7 @@ class Stream(Protocol):
         """The number of connected clients."""
 
 
-class ServerMetrics(MetricsSink[AnsweredRequest | ReceivedTelemetry | RefusedConnection]):
+class ServerMetrics(MetricsSink[AnsweredRequest | ReceivedTelemetry | RefusedConnection | TakeOver]):
     """A sink that measures requests, telemetry, streams and connections of the server."""
 
     instruments = (
@@ -149,6 +179,7 @@ class ServerMetrics(MetricsSink[AnsweredRequest | ReceivedTelemetry | RefusedCon
         TELEMETRY_OVERFLOWED,
         TELEMETRY_LAG,
         REFUSED_CONNECTIONS,
+        TAKEOVERS,
     )
 
     def __init__(self, *exporters: Exporter, streams: Mapping[str, Stream]) -> None:
@@ -171,17 +202,28 @@ class ServerMetrics(MetricsSink[AnsweredRequest | ReceivedTelemetry | RefusedCon
         for exporter in self.exporters:
             exporter.observe((CONNECTIONS,), read)
 
-    def observe_detection(self, is_running: Callable[[], bool]) -> None:
-        """Measure whether detection runs, whenever metrics are exported."""
-        for exporter in self.exporters:
-            exporter.observe((DETECTION_RUNNING,), lambda: [Measurement(Series(DETECTION_RUNNING), int(is_running()))])
+    def observe_detection(self, detection: Detection) -> None:
+        """Measure whether detection runs, and where, whenever metrics are exported."""
 
-    def measure(self, event: AnsweredRequest | ReceivedTelemetry | RefusedConnection) -> Sequence[Measurement]:
+        def read() -> Sequence[Measurement]:
+            return [
+                Measurement(Series(DETECTION_RUNNING), int(detection.is_running)),
+                Measurement(Series(DETECTION_ACTIVE), int(not detection.is_standby)),
+            ]
+
+        for exporter in self.exporters:
+            exporter.observe((DETECTION_RUNNING, DETECTION_ACTIVE), read)
+
+    def measure(
+        self, event: AnsweredRequest | ReceivedTelemetry | RefusedConnection | TakeOver
+    ) -> Sequence[Measurement]:
         if isinstance(event, AnsweredRequest):
             method = event.method if event.method in METHODS else OTHER
             return (Measurement(Series(REQUESTS, (method, event.route or OTHER), str(event.status)), 1),)
         if isinstance(event, RefusedConnection):
             return (Measurement(Series(REFUSED_CONNECTIONS, (), event.reason), 1),)
+        if isinstance(event, TakeOver):
+            return (Measurement(Series(TAKEOVERS), 1),)
         return _measure_telemetry(event.result)
 
 

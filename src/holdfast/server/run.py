@@ -20,16 +20,21 @@ from holdfast._background import BackgroundLoop, constant_backoff
 from holdfast._clock import SystemClock
 from holdfast._errors import EngineUnavailable, NotAllowed
 from holdfast._listen import get_base_url, listen
+from holdfast._secret import check_url
+from holdfast.alerts import AlertStore
+from holdfast.alerts import store as alert_store
 from holdfast.compose import (
     Databases,
     has_queue_store,
-    lock_data_directory,
+    open_alerter,
     open_publisher,
     open_queue_backend,
     open_status_store,
+    prepare_data_directory,
     seed_queues,
 )
 from holdfast.config import ServerSettings, Settings
+from holdfast.engines import Database
 from holdfast.evacuate import Evacuator
 from holdfast.metrics import ExportContext, open_exporters
 from holdfast.queue.backend import Backend
@@ -39,6 +44,7 @@ from holdfast.server.alarms import AlarmReports
 from holdfast.server.app import create_app
 from holdfast.server.connections import Connections
 from holdfast.server.credentials import SUBSYSTEM, CredentialStore
+from holdfast.server.detection.lease import DetectionLease, ProcessIdentity, encode_identity
 from holdfast.server.detection.process import DetectionProcess
 from holdfast.server.metrics import ServerMetrics
 from holdfast.server.protocol import HttpProtocol, WebSocketProtocol
@@ -51,7 +57,9 @@ from holdfast.server.status_publisher import StatusLogPublisher
 from holdfast.server.streams import REVOCATION_SECONDS, end_revoked_streams
 from holdfast.status.wire import StatusChange
 from holdfast.status.writer import StatusWriter
-from holdfast.watch import WatchStore, store
+from holdfast.telemetry.query import SeriesQuery
+from holdfast.watch import DeployStore, WatchStore, store
+from holdfast.watch.lease import LeaseStore
 
 logger = logging.getLogger("holdfast.server")
 
@@ -94,7 +102,7 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
     with ExitStack() as stack:
         stack.callback(exit_timer.cancel)
         file_limit = _raise_file_limit()
-        stack.enter_context(lock_data_directory(settings))
+        prepare_data_directory(settings)
         listener = stack.enter_context(bind(settings.server))  # first: a server that cannot start leaves no store
         databases = stack.enter_context(Databases(settings))
         credentials = CredentialStore(databases.database(SUBSYSTEM), SystemClock())
@@ -102,7 +110,8 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
         if not is_local:
             require_credentials(settings.server, credentials)
         max_connections = get_max_connections(settings, file_limit)
-        services = _create_services(settings, databases, credentials, max_connections)
+        address = get_base_url(listener)
+        services = _create_services(settings, databases, credentials, max_connections, address)
         stack.callback(services.queues.close)
         if settings.queue:
             services.queues.try_to_open()
@@ -122,7 +131,6 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
             services.hub.close_threadsafe()
             services.status_hub.close_threadsafe()
 
-        address = get_base_url(listener)
         announce_errors: list[OSError] = []
 
         def started() -> None:
@@ -169,7 +177,7 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
 
 
 def _create_services(
-    settings: Settings, databases: Databases, credentials: CredentialStore, max_connections: int
+    settings: Settings, databases: Databases, credentials: CredentialStore, max_connections: int, address: str
 ) -> Services:
     clock, hub, status_hub = SystemClock(), EventHub(), EventHub(max_anonymous=max_connections // 2)
     log = StatusLog(databases.database(status_log.SUBSYSTEM), publishes=settings.status.sns_topic is not None)
@@ -183,6 +191,7 @@ def _create_services(
         status_store, log, clock=clock, refresh_interval=settings.status.refresh_interval, on_change=publish_change
     )
     status_writer = StatusWriter(cache, clock, unpublished_store=status_store)
+    watch_database = databases.database(store.SUBSYSTEM)
     return Services(
         stores=databases.opened,
         database=databases.database(SUBSYSTEM),
@@ -190,14 +199,49 @@ def _create_services(
         status_cache=cache,
         status_log=log,
         status_writer=status_writer,
-        watch_store=WatchStore(databases.database(store.SUBSYSTEM)),
-        detection=DetectionProcess(settings, Evacuator(cache, clock, status_writer), hub.publish_threadsafe, clock),
+        watch_store=WatchStore(watch_database),
+        deploys=DeployStore(watch_database, clock),
+        detection=DetectionProcess(
+            settings,
+            Evacuator(cache, clock, status_writer),
+            hub.publish_threadsafe,
+            clock,
+            lease=_create_lease(settings.server, watch_database, address) if settings.workload else None,
+            answer_stored=lambda query: _answer_stored(settings, databases, query),
+        ),
         queues=_create_queues(settings, databases),
         workloads=settings.workload,
         hub=hub,
         status_hub=status_hub,
         alarms=AlarmReports(settings, databases.database),
+        alerts=AlertStore(databases.database(alert_store.SUBSYSTEM)) if settings.alert else None,
     )
+
+
+def _create_lease(settings: ServerSettings, database: Database, address: str) -> DetectionLease:
+    """Return the lease that decides whether this server evaluates, or another one on the same database."""
+    identity = ProcessIdentity.of_this_process()
+    lease_store = LeaseStore(
+        database, encode_identity(identity), choose_advertised_address(settings, address), settings.lease_seconds
+    )
+    return DetectionLease(lease_store, identity, settings.lease_seconds)
+
+
+def choose_advertised_address(settings: ServerSettings, address: str) -> str:
+    """Return the URL at which other servers reach this one, which listens at the URL `address`."""
+    if settings.advertise is not None:
+        return settings.advertise.rstrip("/")
+    host, _, port = address.removeprefix("http://").rpartition(":")
+    return f"http://{socket.gethostname()}:{port}" if host in ("0.0.0.0", "[::]") else address  # noqa: S104 - compared
+
+
+def _answer_stored(settings: Settings, databases: Databases, query: SeriesQuery) -> bytes:
+    """Answer a query from the measurements that the evaluating server has saved."""
+    from holdfast.telemetry.history import SUBSYSTEM as TELEMETRY  # imports NumPy
+    from holdfast.telemetry.history import answer_from
+
+    database = databases.database(TELEMETRY)
+    return msgspec.json.encode(answer_from(database, query, settings.telemetry.bin_seconds, databases.clock.wall()))
 
 
 def _start_loops(settings: Settings, databases: Databases, services: Services, stack: ExitStack) -> None:
@@ -208,6 +252,10 @@ def _start_loops(settings: Settings, databases: Databases, services: Services, s
         publisher = StatusLogPublisher(services.status_log, open_publisher(databases, settings.status.sns_topic))
         publisher.start()
         stack.callback(publisher.close)
+    if settings.alert:
+        stack.enter_context(open_alerter(settings, databases, services.watch_store))
+    if settings.heartbeat.url is not None:
+        check_url(settings.heartbeat.url.reveal())  # now, and not again and again in the detection process
     if not settings.server.allow_anonymous:
         revocations = BackgroundLoop(
             "holdfast-revocations",

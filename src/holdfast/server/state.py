@@ -7,12 +7,14 @@ from typing import TYPE_CHECKING
 from litestar.datastructures import State
 
 from holdfast._types import Sink
+from holdfast.alerts import AlertStore
 from holdfast.config import WorkloadSettings
 from holdfast.engines import Database
 from holdfast.queue.events import SendEvent
 from holdfast.server.alarms import AlarmReports
 from holdfast.server.auth import Authenticator
 from holdfast.server.credentials import CredentialStore
+from holdfast.server.detection.forward import TelemetryForwarder
 from holdfast.server.detection.process import DetectionProcess
 from holdfast.server.executor import BoundedExecutor
 from holdfast.server.metrics import ServerMetrics
@@ -21,7 +23,7 @@ from holdfast.server.queues import Queues
 from holdfast.server.status_cache import StatusCache
 from holdfast.server.status_log import StatusLog
 from holdfast.status.writer import StatusWriter
-from holdfast.watch import WatchStore
+from holdfast.watch import DeployStore, WatchStore
 
 if TYPE_CHECKING:
     from holdfast.server.routes.health import DatabaseProbe
@@ -38,6 +40,7 @@ class Services:
     status_log: StatusLog
     status_writer: StatusWriter
     watch_store: WatchStore
+    deploys: DeployStore
     detection: DetectionProcess
     queues: Queues
     workloads: Sequence[WorkloadSettings]
@@ -48,6 +51,8 @@ class Services:
     stores: Mapping[str, Database] = field(default_factory=dict)
     """The open databases by subsystem, for readiness checks."""
     alarms: AlarmReports = field(default_factory=AlarmReports)
+    alerts: AlertStore | None = None
+    """None without an [[alert]] in the settings."""
 
 
 class ServerState(State):
@@ -61,4 +66,6 @@ class ServerState(State):
     """Runs changes of zone statuses."""
     scrape_cache: "ScrapeCache"
     server_metrics: ServerMetrics
+    forwarder: TelemetryForwarder
+    """Forwards telemetry on standby."""
     send_sink: Sink[SendEvent]

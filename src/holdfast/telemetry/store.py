@@ -193,10 +193,13 @@ class SeriesStore:
         series = [MeasuredSeries(name, totals[name], found_points) for name, found_points in points.items()]
         return SeriesAnswer(query.workload, step, series)
 
-    def get_tier(self, seconds: float) -> Tier | None:
-        """Return the tier whose bins, over all instances of a zone, have this length; None if there is none."""
-        tiers = (Tier.MINUTES, Tier.ZONES)
-        return next((tier for tier in tiers if self._get_length(tier) == seconds), None)
+    def find_tier(self, seconds: float) -> tuple[Tier, float] | None:
+        """Return the tier over all instances of a zone with the longest bins that fill `seconds`, and their length.
+
+        Return None if the bins of no tier do.
+        """
+        lengths = [(tier, self._get_length(tier)) for tier in (Tier.MINUTES, Tier.ZONES)]
+        return next((each for each in lengths if math.isclose(seconds % each[1], 0.0)), None)
 
     def read_block(self, workload: str, tier: Tier, start: float) -> Block | None:
         """Return the stored bin that begins at `start`, or None if there is none."""

@@ -11,16 +11,19 @@ from holdfast.telemetry.block import COUNTS, Block, Histograms, Integers
 
 LATENCY_QUANTILE = 0.9
 """The latency quantile of a zone: p90 shows slowness that the median hides, and ignores a few outliers."""
+DEPLOYMENT_SECONDS = 900.0
+"""A window has the deployments of this many seconds before its end: some faults only show after a deployment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Deployment:
-    """An announced deployment. Until it ends, failures and slow requests in its zone may be caused by it."""
+    """An announced deployment. Failures and slow requests in its zone may be caused by it, also shortly after it."""
 
     zone: Zone | None
     """None means all zones at the same time."""
     start: float
     end: float
+    """When it ended. While it runs, when it will have expired, which is after the end of the window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +87,7 @@ class Window:
     states: Mapping[Zone, ZoneState] = field(default_factory=dict)
     """The state of each zone that is not in."""
     deployments: tuple[Deployment, ...] = ()
-    """Announced deployments that overlap this window."""
+    """Announced deployments that overlap the last 15 minutes before the end of this window, also ended ones."""
     resources: tuple[SharedResource, ...] = ()
     """The shared resources that the workload declares."""
 

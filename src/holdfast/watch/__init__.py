@@ -4,6 +4,9 @@ May import telemetry, alarms, detect, status, evacuate and below; the server add
 `watch.py`.
 """
 
+from holdfast.watch.announce import announce_deploy
+from holdfast.watch.deploy import AnnouncedDeploy
+from holdfast.watch.deploy_store import DeployStore
 from holdfast.watch.events import AlarmChanges, ChangedAlarm, CurrentVerdict, VerdictChange, WatchEvent
 from holdfast.watch.store import RecordedVerdict, WatchStore
 from holdfast.watch.traffic import TrafficSample
@@ -11,8 +14,10 @@ from holdfast.watch.watch import VerdictHandler, WatchedWorkload, WorkloadWatche
 
 __all__ = [
     "AlarmChanges",
+    "AnnouncedDeploy",
     "ChangedAlarm",
     "CurrentVerdict",
+    "DeployStore",
     "RecordedVerdict",
     "TrafficSample",
     "VerdictChange",
@@ -21,4 +26,5 @@ __all__ = [
     "WatchStore",
     "WatchedWorkload",
     "WorkloadWatcher",
+    "announce_deploy",
 ]

@@ -7,13 +7,17 @@ import threading
 from collections.abc import Sequence
 
 from holdfast._errors import NotFound
-from holdfast.alarms.alarm import AlarmState, HistoryItem, StateValue
+from holdfast.alarms.actions import SuppressedActions
+from holdfast.alarms.alarm import AlarmState, StateValue
 from holdfast.alarms.alarm_rule import RuleResult, format_alarm_rule
 from holdfast.alarms.composite import CompositeAlarm
 from holdfast.alarms.declaration import THROUGHPUT, AlarmDeclaration, MeasuredOperation
-from holdfast.alarms.engine import Explanation, SavedAlarms, explain_alarm
+from holdfast.alarms.engine import SavedAlarms
+from holdfast.alarms.explanation import Explanation, explain_alarm
+from holdfast.alarms.history import HistoryItem
 from holdfast.alarms.metric_alarm import MetricAlarm
-from holdfast.alarms.recent_metrics import USUAL_MINUTES, RecentMetrics
+from holdfast.alarms.recent_metrics import RecentMetrics
+from holdfast.alarms.throughput import USUAL_MINUTES
 from holdfast.alarms.tree import AlarmTree, TreeBuilder
 from holdfast.engines import Database
 from holdfast.telemetry.bins import MINUTE
@@ -26,11 +30,9 @@ from holdfast.watch.alarm_views import (
     RulePart,
     ShownAlarm,
     ShownDatapoint,
+    ShownSuppression,
     WorkloadAlarms,
 )
-
-_PERIODS = 10
-"""Periods to load for an explanation: more than any evaluation range."""
 
 
 class AlarmReader:
@@ -53,11 +55,18 @@ class AlarmReader:
         counts: dict[AlarmStateName, int] = {value.value: values.count(value.value) for value in StateValue}
         return WorkloadAlarms(self._declaration.workload, saved.evaluated_at, counts, tree.roots, shown)
 
-    def list_history(self, name: str | None = None, limit: int = 100) -> Sequence[HistoryItem]:
-        """Return the latest changes of all alarms, or of one, newest first. Raise NotFound for an unknown alarm."""
-        found = self._store.list_history(self._declaration.workload, name, limit)
+    def list_history(
+        self, name: str | None = None, limit: int = 100, *, include_all: bool = False
+    ) -> Sequence[HistoryItem]:
+        """Return the latest history items of alarms, newest first. Raise NotFound for an unknown alarm.
+
+        Without `name` and without `include_all`, leave out items about single operations, first states of OK, and the
+        creation of alarms at the first start.
+        """
+        workload = self._declaration.workload
+        found = self._store.list_history(workload, name, limit, include_details=include_all or name is not None)
         if name is not None and not found:
-            tree = self._get_tree(self._store.load(self._declaration.workload))
+            tree = self._get_tree(self._store.load(workload))
             if name not in tree.metrics and name not in tree.composites:
                 raise NotFound(f"there is no alarm {name}: see `holdfast alarms state --all`")
         return found
@@ -67,12 +76,12 @@ class AlarmReader:
         declaration, saved = self._declaration, self._store.load(self._declaration.workload)
         tree = self._get_tree(saved)
         tiers = [Tier.MINUTES, Tier.ZONES] if name in tree.metrics else []
-        before = MINUTE * (_PERIODS + declaration.options.chi_squared_periods)
+        before = declaration.options.window + MINUTE
         if name in tree.metrics:
             series = tree.metrics[name].inputs.values()
             if any(each.metric == THROUGHPUT for each in series):
                 before += (USUAL_MINUTES + 1) * MINUTE
-            if name.startswith("not-single-instance-"):
+            if tree.metrics[name].counts_contributors:
                 tiers += [Tier.INSTANCES, Tier.LONG_INSTANCES]
         end = saved.evaluated_at or 0.0
         store, table = load_store(telemetry, declaration.workload, bin_seconds, tiers, (end - before, end))
@@ -119,8 +128,10 @@ def _build_explanation(
     if isinstance(alarm, CompositeAlarm) and found.result is not None:
         part = _build_part(found.result)
         verdict = "true, so the alarm is in ALARM" if part.value else "false, so the alarm is OK"
+        decided_by = f"the rule is {verdict}"
+        suppressed = _build_suppressed(found.suppressed)
         return ExplainedAlarm(
-            workload, shown, evaluated_at, alarm.alarm_rule, None, f"the rule is {verdict}", parts=part
+            workload, shown, evaluated_at, alarm.alarm_rule, None, decided_by, parts=part, suppressed=suppressed
         )
     assert isinstance(alarm, MetricAlarm)
     decision = found.decision
@@ -143,6 +154,13 @@ def _build_explanation(
         ],
         found.inputs,
     )
+
+
+def _build_suppressed(found: SuppressedActions | None) -> ShownSuppression | None:
+    if found is None or found.suppression.suppressed_by is None:
+        return None
+    suppression = found.suppression
+    return ShownSuppression(str(suppression.suppressed_by), found.suppressor, suppression.until, suppression.is_pending)
 
 
 def _describe_condition(alarm: MetricAlarm) -> str:

@@ -1,4 +1,4 @@
-"""What people see of alarms: their tree and states, and reasons. Pure."""
+"""The views of alarms that people see: their tree and states, and reasons. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Literal, TypeAlias
@@ -16,13 +16,13 @@ class ShownAlarm(Struct, frozen=True):
     """MetricAlarm or CompositeAlarm."""
     state: AlarmStateName
     since: float | None
-    """When the state began; None if the alarm was never evaluated."""
+    """Time of the last change of the state; None if the alarm was never evaluated."""
     reason: str
     description: str
     has_actions: bool
-    """Whether it is the last alarm of a chain."""
+    """Whether it is a conclusion about a zone or a resource: the last alarm of a chain."""
     children: Sequence[str]
-    """Names of the alarms in its rule; none of a metric alarm."""
+    """Names of the alarms in its rule; a metric alarm has none."""
     is_about_operation: bool
 
 
@@ -60,6 +60,19 @@ class RulePart(Struct, frozen=True):
     deciding: Sequence["RulePart"]
 
 
+class ShownSuppression(Struct, frozen=True):
+    """The actions of an alarm that are withheld now."""
+
+    by: str
+    """WaitPeriod, Alarm or ExtensionPeriod."""
+    suppressor: str
+    """Name of the alarm that withholds them."""
+    until: float | None
+    """End of the wait or extension period; None while the suppressor is in ALARM."""
+    is_pending: bool
+    """Whether actions will run then, because the alarm has changed its state meanwhile."""
+
+
 class ExplainedAlarm(Struct, frozen=True):
     """An alarm, its state, and the reason."""
 
@@ -69,7 +82,7 @@ class ExplainedAlarm(Struct, frozen=True):
     condition: str
     """The condition for ALARM: a comparison of datapoints, or the rule."""
     missing_data: str | None
-    """Of a metric alarm: what periods without data mean."""
+    """The treatment of periods without data by a metric alarm."""
     decided_by: str
     """The rule of evaluation that decided."""
     datapoints: Sequence[ShownDatapoint] = ()
@@ -77,3 +90,5 @@ class ExplainedAlarm(Struct, frozen=True):
     inputs: Mapping[str, Sequence[float | None]] = {}
     """The series in the expression, oldest first."""
     parts: RulePart | None = None
+    suppressed: ShownSuppression | None = None
+    """None if no suppressor withholds the actions of the alarm."""

@@ -24,14 +24,24 @@ class CurrentVerdict(msgspec.Struct, frozen=True):
 
 
 class ChangedAlarm(msgspec.Struct, frozen=True):
-    """An alarm that changed its state: OK, ALARM or INSUFFICIENT_DATA."""
+    """An alarm that changed its state, OK, ALARM or INSUFFICIENT_DATA, or whose withheld actions run now."""
 
     name: str
     old: str
     new: str
     reason: str
     has_actions: bool
-    """Whether it is the last alarm of a chain, so that people should know."""
+    """Whether it is a conclusion about a zone or a resource, so that people should know."""
+    description: str
+    """The meaning of ALARM."""
+    since: float
+    """Time of the last change of the state, in seconds since the epoch. It is long ago if `was_suppressed`."""
+    actions_run: bool = False
+    """Whether actions run now."""
+    suppressed_by: str | None = None
+    """The reason if actions are withheld: WaitPeriod, Alarm or ExtensionPeriod."""
+    was_suppressed: bool = False
+    """Whether actions were withheld before, and run now."""
 
 
 class AlarmChanges(msgspec.Struct, frozen=True):

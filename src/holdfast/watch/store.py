@@ -1,11 +1,15 @@
 """Store every verdict from its opening to its closing, the state of each detector, and positions of sources."""
 
-from collections.abc import Sequence
+import binascii
+from base64 import b64decode, b64encode
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
 
 from holdfast._types import Verdict, VerdictKind, Zone
+from holdfast.alerts import AlertedVerdict
+from holdfast.detect.encoding import decode_state, encode_state
 from holdfast.engines import Database, Migration, Row, Transaction
 
 SUBSYSTEM = "watch"
@@ -71,6 +75,51 @@ MIGRATIONS = (
             )""",
         ),
     ),
+    Migration(
+        4,
+        "withheld actions and definitions of alarms, and several history items of an alarm at the same time",
+        (
+            "alter table holdfast_alarm_evaluation add column suppressed text not null default '{}'",
+            """create table holdfast_alarm_definition (
+                workload text not null,
+                name text not null,
+                alarm_type text not null,
+                digest text not null,
+                about_operation integer not null,
+                primary key (workload, name)
+            )""",
+            "drop index holdfast_alarm_history_at",
+            "alter table holdfast_alarm_history rename to holdfast_alarm_history_before",
+            """create table holdfast_alarm_history (
+                workload text not null,
+                name text not null,
+                at double precision not null,
+                position integer not null,
+                alarm_type text not null,
+                item_type text not null,
+                summary text not null,
+                content text not null,
+                primary key (workload, name, at, position)
+            )""",
+            """insert into holdfast_alarm_history
+                (workload, name, at, position, alarm_type, item_type, summary, content)
+                select workload, name, at, 0, alarm_type, item_type, summary, content
+                from holdfast_alarm_history_before""",
+            "drop table holdfast_alarm_history_before",
+            "create index holdfast_alarm_history_at on holdfast_alarm_history (workload, at)",
+        ),
+    ),
+    Migration(
+        5,
+        "notes about the last evaluation steps of alarms, and details in their history",
+        (
+            "alter table holdfast_alarm_evaluation add column notes text not null default '[]'",
+            "alter table holdfast_alarm_history add column is_detail integer not null default 0",
+            # Alarms about operations have a slash in their names.
+            """update holdfast_alarm_history set is_detail = 1
+                where replace(name, '/', '') <> name or summary = 'Alarm updated from INSUFFICIENT_DATA to OK'""",
+        ),
+    ),
 )
 
 _COLUMNS = "id, workload, kind, zone, resource, since, summary, evidence, opened_at, closed_at"
@@ -81,6 +130,7 @@ _OPEN = (
 _CLOSE = "update holdfast_verdict set closed_at = $1 where id = $2 and closed_at is null"
 _OPEN_VERDICTS = f"select {_COLUMNS} from holdfast_verdict where closed_at is null order by opened_at desc"  # noqa: S608
 _LIST = f"select {_COLUMNS} from holdfast_verdict order by opened_at desc limit $1"  # noqa: S608 - our own names
+_FIND = f"select {_COLUMNS} from holdfast_verdict where id = $1"  # noqa: S608 - our own names
 _SAVE = (
     "insert into holdfast_detector_state (workload, detector, saved_at, state) values ($1, $2, $3, $4) "
     "on conflict (workload) do update set detector = excluded.detector, saved_at = excluded.saved_at, "
@@ -133,7 +183,7 @@ class WatchStore:
         self, workload: str, detector: str, state: Any, at: float, *, opened: Verdict | None, closed: Sequence[str]
     ) -> None:
         """Save a detector's state, the opened verdict and the ids of closed ones in one transaction."""
-        encoded = msgspec.json.encode(state).decode()
+        encoded = b64encode(encode_state(state)).decode()
 
         def write(transaction: Transaction) -> None:
             for verdict_id in closed:
@@ -154,9 +204,10 @@ class WatchStore:
             return None
         encoded, saved_at = rows[0]
         try:
-            return msgspec.json.decode(encoded, type=kind), saved_at
-        except msgspec.DecodeError:
+            state = decode_state(b64decode(encoded, validate=True), kind)
+        except binascii.Error:
             return None
+        return None if state is None else (state, saved_at)
 
     def save_position(self, source: str, position: str) -> None:
         """Save how far a telemetry source was read."""
@@ -175,9 +226,28 @@ class WatchStore:
         """Return the latest verdicts, newest first."""
         return self._read(_LIST, limit)
 
-    def _read(self, query: str, *values: int) -> Sequence[RecordedVerdict]:
+    def find_verdict(self, verdict_id: str) -> RecordedVerdict | None:
+        """Return the verdict with this id, or None."""
+        return next(iter(self._read(_FIND, verdict_id)), None)
+
+    def _read(self, query: str, *values: int | str) -> Sequence[RecordedVerdict]:
         rows = self._database.read(lambda transaction: transaction.execute(query, values))
         return [_decode_row(row) for row in rows]
+
+
+class RecordedVerdicts:
+    """A VerdictSource that reads the verdicts of some workloads from their store."""
+
+    def __init__(self, store: WatchStore, workloads: Collection[str]) -> None:
+        self._store = store
+        self._workloads = frozenset(workloads)
+
+    def list_open(self) -> Sequence[AlertedVerdict]:
+        return [_to_alerted(each) for each in self._store.list_open_verdicts() if each.workload in self._workloads]
+
+    def find_end(self, verdict: str) -> float | None:
+        found = self._store.find_verdict(verdict)
+        return None if found is None else found.closed_at
 
 
 def _encode_row(verdict: Verdict, opened_at: float) -> tuple[str | float | None, ...]:
@@ -188,3 +258,16 @@ def _encode_row(verdict: Verdict, opened_at: float) -> tuple[str | float | None,
 def _decode_row(row: Row) -> RecordedVerdict:
     fields = dict(zip(RecordedVerdict.__struct_fields__, row, strict=True))  # in the order of the columns
     return msgspec.convert(fields | {"evidence": msgspec.json.decode(fields["evidence"])}, RecordedVerdict)
+
+
+def _to_alerted(verdict: RecordedVerdict) -> AlertedVerdict:
+    return AlertedVerdict(
+        id=verdict.id,
+        workload=verdict.workload,
+        kind=str(verdict.kind),
+        zone=verdict.zone,
+        resource=verdict.resource,
+        since=verdict.since,
+        summary=verdict.summary,
+        opened_at=verdict.opened_at,
+    )

@@ -16,19 +16,21 @@ from holdfast._types import Sink, Verdict, VerdictKind, Zone, ZoneState
 from holdfast.detect import DETECTORS, Detector, build_detector
 from holdfast.detect.detector import DEFAULT_DETECTOR
 from holdfast.engines import Database
-from holdfast.telemetry import BIN_SECONDS, Bin, BinDelta, BinKey, Deployment, build_window
+from holdfast.telemetry import BIN_SECONDS, Bin, BinDelta, BinKey, SharedResource, build_window
 from holdfast.telemetry.bins import LONG_TERM, SHORT_TERM, RequestRow
 from holdfast.telemetry.collector import DEFAULT_LATENESS, GRACE_SECONDS, Arrivals, Collector
 from holdfast.telemetry.query import SeriesAnswer, SeriesQuery
 from holdfast.telemetry.series import SeriesLimits, SeriesTable
+from holdfast.watch.deploy_store import DeployStore
 from holdfast.watch.events import CurrentVerdict, VerdictChange, WatchEvent
+from holdfast.watch.pauses import PauseMeter
 from holdfast.watch.store import WatchStore
 from holdfast.watch.traffic import TrafficMeter, TrafficSample
 
 if TYPE_CHECKING:
     from holdfast.alarms.declaration import AlarmDeclaration
     from holdfast.telemetry.history import TelemetryHistory
-    from holdfast.watch.alarms import AlarmWatch
+    from holdfast.watch.alarms import AlarmWatches
 
 logger = logging.getLogger("holdfast.watch")
 
@@ -41,7 +43,8 @@ KEPT_TRAFFIC_SAMPLES = 120
 STALE_BINS = 3
 """Bins after which a window that could not be evaluated is skipped: newer ones say more."""
 STALE_STATE_BINS = 6
-"""Bins after which a saved detector state is discarded: its counts of consecutive windows no longer apply."""
+"""Bins after which a saved detector state is discarded, unless its class has a `max_age`: most states count consecutive
+windows."""
 OVERFLOW_LOG_SECONDS = 3600.0
 START_TOLERANCE = 0.001
 """Seconds by which a bin may begin before the loop and still count as whole."""
@@ -86,11 +89,13 @@ class _WatchedState:
     """A bin that began before is incomplete: it cannot show that the workload is healthy."""
     current: Verdict
     """The verdict of the latest window."""
+    resources: Sequence[SharedResource] = ()
     open: dict[str, Verdict] = field(default_factory=dict)
     """The recorded open verdicts, by id."""
-    deployments: list[Deployment] = field(default_factory=list)
-    zones_out: frozenset[Zone] = frozenset()
-    """The zones without new traffic in the latest window."""
+    zones_out: frozenset[Zone] | None = None
+    """The zones without new traffic in the latest window; None before the first one."""
+    evaluated_until: float | None = None
+    """The end of the latest window that was evaluated."""
     pending: deque[tuple[float, Mapping[BinKey, Bin]]] = field(default_factory=deque)
     """Complete bins that the detector has not evaluated yet, each with its start."""
 
@@ -99,6 +104,7 @@ class WorkloadWatcher:
     """The detection loop. `ingest` and `answer` may be called from any thread; the rest happens in a background thread.
 
     Use as a context manager, or call `start` and `close`. Without an `evacuator` it only reports verdicts.
+    It shows detectors the deploys in the DeployStore of the same database.
     `events` is the sink for traffic samples, verdicts and changed alarms. With `history`, a database, the loop keeps
     the measurements of the last day, and evaluates alarms; this needs NumPy.
     """
@@ -117,6 +123,7 @@ class WorkloadWatcher:
     ) -> None:
         self._clock = clock or SystemClock()
         self._store = store
+        self._deploys = DeployStore(store.database)
         self._evacuator = evacuator
         self._events = events
         self._table = SeriesTable(limits)
@@ -125,11 +132,12 @@ class WorkloadWatcher:
         """Held while measurements are added and read, never while a database is used."""
         self._watched = {workload.name: self._start_workload(workload) for workload in workloads}
         self._history = None if history is None else self._open_history(history)
-        self._alarms = [] if self._history is None else self._open_alarms(workloads, self._history)
+        self._alarms = None if self._history is None else self._open_alarms(workloads, self._history)
         for recorded in store.list_open_verdicts():
             if recorded.workload in self._watched:
                 # Opened before a restart. The first window closes it, unless its zone is out or the verdict repeats.
                 self._watched[recorded.workload].open[recorded.id] = recorded.to_verdict()
+        self._pauses = PauseMeter(self._clock)
         self._traffic = TrafficMeter()
         self._overflow_log = LogLimiter(1, OVERFLOW_LOG_SECONDS)
         self._traffic_sent_at = self._clock.wall()
@@ -189,14 +197,14 @@ class WorkloadWatcher:
         with self._lock:
             return self._table.overflowed()
 
-    def announce_deployment(self, workload: str, deployment: Deployment) -> None:
-        """Announce a deployment to the workload's detector. Raise NotFound if the workload is not watched."""
-        self._require_watched(workload)
-        self._watched[workload].deployments.append(deployment)
-
     def current_verdicts(self) -> Mapping[str, Verdict]:
         """Return the verdict of the latest window of each workload: UNKNOWN until there is a whole bin of data."""
         return {name: watched.current for name, watched in self._watched.items()}
+
+    def evaluated_until(self) -> float | None:
+        """Return the end of the latest window that was evaluated for every workload; None if one has none yet."""
+        ends = [watched.evaluated_until for watched in self._watched.values()]
+        return min((end for end in ends if end is not None), default=None) if None not in ends else None
 
     def recent_traffic(self) -> Sequence[TrafficSample]:
         """Return the traffic samples of the last two minutes, oldest first."""
@@ -204,12 +212,14 @@ class WorkloadWatcher:
 
     def start(self) -> "WorkloadWatcher":
         """Start watching, in a background thread. May be repeated."""
+        self._pauses.start()
         self._loop.start()
         return self
 
     def close(self) -> None:
         """Stop after the current window has been evaluated, and save the bins that have ended. May be repeated."""
         self._loop.stop(timeout=None)
+        self._pauses.close()
         now = self._clock.wall()
         # Without waiting for late measurements, or a restart would lose a second bin besides that in progress.
         for error in self._keep(self._pop_complete(now + GRACE_SECONDS), now):
@@ -223,6 +233,7 @@ class WorkloadWatcher:
 
     def tick(self) -> None:
         """Evaluate every complete bin. The background thread calls it."""
+        self._pauses.beat()
         now = self._clock.wall()
         if not 0 <= now - self._traffic_sent_at < TRAFFIC_SECONDS:
             self._send_traffic(now)
@@ -254,21 +265,24 @@ class WorkloadWatcher:
         failures: list[Exception] = []
         if complete:  # not if it stops between the ends of two bins
             end = (complete[-1][0] + 1) * self.bin_seconds
-            failures += [error for alarms in self._alarms if (error := self._evaluate_alarms(alarms, end)) is not None]
+            failures += self._evaluate_alarms(end, now)
         try:
             self._history.save(now)
         except HoldfastError as error:
             failures.append(error)
         return failures
 
-    def _evaluate_alarms(self, alarms: "AlarmWatch", end: float) -> Exception | None:
+    def _evaluate_alarms(self, end: float, now: float) -> list[Exception]:
+        """Evaluate the alarms of all workloads, and remove those of other workloads. Return errors."""
+        if self._alarms is None:
+            return []
+        zones_out = {name: watched.zones_out for name, watched in self._watched.items()}
+        failures = self._alarms.evaluate(end, zones_out, self._pauses.list_pauses(), self._emit)
         try:
-            for event in alarms.evaluate(end, self._watched[alarms.workload].zones_out):
-                self._emit(event)
-            alarms.save()
-        except Exception as error:  # noqa: BLE001 - raised when everything else was saved
-            return error
-        return None
+            self._alarms.remove_abandoned(self._watched, now)
+        except HoldfastError as error:
+            failures.append(error)
+        return failures
 
     def _forget_series(self, complete: Sequence[tuple[int, Mapping[BinKey, Bin]]], now: float) -> None:
         """Forget the series without measurements for a while, as a history does with those that it no longer keeps."""
@@ -306,7 +320,8 @@ class WorkloadWatcher:
         kind = DETECTORS.get(workload.detector).state_type
         state, saved_at = self._store.load_state(workload.name, workload.detector, kind) or (kind(), None)
         now = self._clock.wall()
-        if saved_at is None or not 0 <= now - saved_at <= STALE_STATE_BINS * self.bin_seconds:
+        max_age = getattr(kind, "max_age", STALE_STATE_BINS * self.bin_seconds)
+        if saved_at is None or not 0 <= now - saved_at <= max_age:
             state = kind()
         return _WatchedState(
             workload.name,
@@ -316,6 +331,7 @@ class WorkloadWatcher:
             state,
             watched_since=now,
             current=build_unknown_verdict(workload.name, now, NO_WHOLE_BIN),
+            resources=[] if workload.alarms is None else [SharedResource(*each) for each in workload.alarms.resources],
         )
 
     def _open_history(self, database: Database) -> "TelemetryHistory":
@@ -323,17 +339,12 @@ class WorkloadWatcher:
 
         return TelemetryHistory(database, self._table, self.bin_seconds, list(self._watched), self._clock.wall())
 
-    def _open_alarms(self, workloads: Sequence[WatchedWorkload], history: "TelemetryHistory") -> "list[AlarmWatch]":
+    def _open_alarms(self, workloads: Sequence[WatchedWorkload], history: "TelemetryHistory") -> "AlarmWatches":
         from holdfast.watch.alarm_store import AlarmStore  # imports NumPy
-        from holdfast.watch.alarms import AlarmWatch
+        from holdfast.watch.alarms import AlarmWatches
 
-        store, found = AlarmStore(self._store.database), []
-        for declaration in (workload.alarms for workload in workloads if workload.alarms is not None):
-            try:
-                found.append(AlarmWatch(declaration, history.store, self._table, store))
-            except InvalidValue as error:
-                logger.warning("no alarms are evaluated: %s", error)
-        return found
+        declarations = [workload.alarms for workload in workloads if workload.alarms is not None]
+        return AlarmWatches(declarations, history.store, self._table, AlarmStore(self._store.database))
 
     def _require_watched(self, workload: str) -> None:
         if workload not in self._watched:
@@ -347,8 +358,6 @@ class WorkloadWatcher:
         """Evaluate a window, record the verdict, and act on it."""
         states = {} if self._evacuator is None else self._evacuator.read_states(watched.name)
         end = start + self.bin_seconds
-        for deployment in [deployment for deployment in watched.deployments if deployment.end <= start]:
-            watched.deployments.remove(deployment)  # not a new list: another thread may append one concurrently
         window = build_window(
             watched.name,
             watched.zones,
@@ -356,7 +365,8 @@ class WorkloadWatcher:
             self.bin_seconds,
             bins,
             states={zone: state for zone, state in states.items() if zone in watched.zones},
-            deployments=[deployment for deployment in watched.deployments if deployment.start < end],
+            deployments=[each.to_deployment() for each in self._deploys.list_for_window(watched.name, end)],
+            resources=watched.resources,
         )
         watched.zones_out = window.zones_out
         state, verdict = watched.detector.step(watched.state, window)
@@ -393,6 +403,7 @@ class WorkloadWatcher:
             except Conflict as error:  # another zone is out, or was taken out: the next window decides again
                 logger.info("not evacuating zone %s for %s: %s", verdict.zone, watched.name, error)
         watched.state = state
+        watched.evaluated_until = end
         self._set_current(watched, build_unknown_verdict(watched.name, end, missing) if is_unknown else verdict)
 
     def _set_current(self, watched: _WatchedState, verdict: Verdict) -> None:

@@ -154,21 +154,38 @@ class TestLostConnections:
         assert proxy.losses == 1
         assert ids(proxied) == list(range(1000))
 
+    @pytest.mark.parametrize(
+        ("reason", "last_words"),
+        [
+            ("shutdown", "terminating connection due to administrator command"),
+            # Not among the errors after which a connection counts as lost. It counts as lost because it is stuck.
+            ("transaction_timeout", "terminating connection due to transaction timeout"),
+        ],
+    )
     def test_a_batch_whose_server_leaves_after_the_last_row_runs_again_on_another_connection(
-        self, url: str, proxy: LossyProxy, proxied: PostgresDatabase
+        self, url: str, proxy: LossyProxy, proxied: PostgresDatabase, reason: str, last_words: str
     ) -> None:
         """The reply to the end of the batch is missing, and psycopg cannot leave its pipeline."""
         pids: list[int] = []
+        errors: list[EngineError] = []
 
         def work(transaction: Transaction) -> None:
             pids.append(transaction.execute("select pg_backend_pid()")[0][0])
-            if len(pids) == 1:
+            if len(pids) == 1 and reason == "shutdown":
                 proxy.end(SYNC, FLUSH, lambda: terminate(url, pids[0]))
-            transaction.execute_many("insert into item (id) values ($1)", [(1,), (2,)])
+            elif len(pids) == 1:
+                transaction.execute("set local transaction_timeout = '300ms'")
+                proxy.end(SYNC, FLUSH, lambda: None)
+            try:
+                transaction.execute_many("insert into item (id) values ($1)", [(1,), (2,)])
+            except EngineError as error:
+                errors.append(error)
+                raise
 
         proxied.write(work)
         assert len(pids) == len(set(pids)) == 2
         assert (ids(proxied), proxy.losses) == ([1, 2], 1)
+        assert [last_words in str(error) for error in errors] == [True]
 
     def test_a_work_that_hides_the_loss_is_run_again_all_the_same(
         self, proxy: LossyProxy, proxied: PostgresDatabase

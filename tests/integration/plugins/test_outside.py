@@ -31,13 +31,17 @@ toy = "holdfast_toy:TOY_BACKENDS"
 toy = "holdfast_toy:TOY_STORES"
 [project.entry-points."holdfast.metrics_exporters"]
 toy = "holdfast_toy:ToyExporter"
+[project.entry-points."holdfast.alerts"]
+toy = "holdfast_toy:ToyChannel"
 """
 
 PACKAGE = '''
-"""A detector, a queue backend, a status store and a metrics exporter that do nearly nothing by themselves."""
+"""A detector, a queue backend, a status store, a metrics exporter and a channel that do nearly nothing themselves."""
 
 from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from holdfast import NotFound, Verdict, VerdictKind, Zone
 from holdfast.metrics import Exporter
@@ -124,6 +128,22 @@ class ToyExporter(Exporter):
     def record(self, measurements):
         self._count += len(measurements)
         self._path.write_text(str(self._count))
+
+
+class ToyChannelOptions(Struct):
+    file: str
+
+
+class ToyChannel:
+    """Writes alerts to a file."""
+
+    options_type = ToyChannelOptions
+
+    def __init__(self, options, context):
+        self._path = Path(options.file)
+
+    def send(self, message, timeout):
+        self._path.write_text(message.title)
 '''
 
 SETTINGS = """
@@ -138,6 +158,10 @@ store = "toy:zones"
 export = ["toy:measured"]
 [[queue]]
 name = "mail"
+[[alert]]
+name = "paper"
+channel = "toy"
+options = { file = "told" }
 [[workload]]
 name = "shop"
 region = "us-east-1"
@@ -223,6 +247,8 @@ def test_the_detector_of_the_settings_looks_at_telemetry_and_its_verdict_takes_t
     [status] = json.loads(command("zone", "status", "--json"))
     assert (status["zone"], status["state"], status["reason"]) == ("use1-az2", "out", "verdict shop/toy")
     assert (server.directory / "data" / "zones.sqlite").exists()
+    until((server.directory / "told").exists)
+    assert (server.directory / "told").read_text() == "shop: verdict isolated (use1-az2)"
 
 
 def test_the_options_of_the_detector_are_shown_and_checked_like_other_settings(command: Callable[..., str]) -> None:

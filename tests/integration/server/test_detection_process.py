@@ -14,12 +14,15 @@ import pytest
 from holdfast import EngineUnavailable, InvalidValue, VerdictKind, Zone, ZoneState
 from holdfast.config import Settings, WorkloadSettings
 from holdfast.config.settings import DatabaseSettings
+from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.server.detection import process
 from holdfast.server.detection.child import Channel, decompress
+from holdfast.server.detection.lease import DetectionLease, ProcessIdentity, encode_identity
 from holdfast.server.detection.messages import IngestResult, ReadStates
-from holdfast.server.detection.process import OUTDATED, RESTARTING, DetectionProcess
+from holdfast.server.detection.process import OUTDATED, RESTARTING, STANDBY, DetectionProcess
 from holdfast.telemetry.query import SeriesQuery
 from holdfast.testing import FakeClock
+from holdfast.watch.lease import LeaseStore
 from tests.integration.server.process import STUCK
 
 QUERY = SeriesQuery(workload="shop", start=0, end=60)
@@ -72,7 +75,9 @@ class Handler:
 class Supervised:
     """A detection process whose child is a script, and all that it publishes."""
 
-    def __init__(self, folder: Path, script: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    def __init__(
+        self, folder: Path, script: str | None, monkeypatch: pytest.MonkeyPatch, lease: DetectionLease | None = None
+    ) -> None:
         if script is not None:
             monkeypatch.setattr(process, "COMMAND", (sys.executable, "-c", PROLOGUE + script, str(folder)))
         self.handler = Handler()
@@ -81,7 +86,12 @@ class Supervised:
         workload = WorkloadSettings(name="shop", region="us-east-1", zones=("use1-az1", "use1-az2"))
         settings = Settings(workload=(workload,), data_directory=folder, database=DatabaseSettings(timeout=0.1))
         self.process = DetectionProcess(
-            settings, self.handler, lambda *event: self.published.append(event), clock=self.clock
+            settings,
+            self.handler,
+            lambda *event: self.published.append(event),
+            clock=self.clock,
+            lease=lease,
+            answer_stored=lambda query: f"stored measurements of {query.workload}".encode(),
         )
 
     def run(self, test: Callable[[DetectionProcess], Coroutine[Any, Any, None]]) -> None:
@@ -268,3 +278,50 @@ def test_a_compressed_body_may_have_several_members_but_not_so_many_that_they_ta
     assert decompress(b"".join(map(gzip.compress, [b"one\n", b"", b"two\n"]))) == b"one\ntwo\n"
     with pytest.raises(InvalidValue, match="more than 1,000 members"):
         decompress(gzip.compress(b"") * 50_000)
+
+
+def test_a_child_runs_only_while_its_server_has_the_lease(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[str] = []
+
+    with SqliteDatabase(tmp_path / "watch.sqlite") as database:
+        identity, other = ProcessIdentity.of_this_process(), ProcessIdentity.of_this_process()
+        clock = FakeClock()
+        lease = DetectionLease(
+            LeaseStore(database, encode_identity(identity), "http://own", 10.0), identity, 10.0, clock
+        )
+        lease._loop.start = lambda: None  # type: ignore[method-assign]  # each step is made below
+        another = LeaseStore(database, encode_identity(other), "http://other", 10.0)
+
+        async def test(detection: DetectionProcess) -> None:
+            await until(lambda: detection.is_running)
+            assert (detection.is_standby, detection.other_address, len(taken)) == (False, None, 1)
+            number = lease.number
+            assert number is not None
+            another.note_standby(number)
+            lease.step()
+            clock.advance(9.5)
+            with pytest.raises(EngineUnavailable, match="cannot renew its lease: another one may evaluate now"):
+                await ingest(detection)
+            lease.step()
+            assert (await ingest(detection)).accepted == 7
+
+            database.write_statement("update holdfast_lease set expires_at = 1")
+            second = another.take()
+            assert second is not None
+            lease.step()
+            await until(lambda: detection.pid is None)
+            assert (detection.is_standby, detection.is_running, detection.other_address) == (True, True, "http://other")
+            assert supervised.verdict == (VerdictKind.UNKNOWN, STANDBY)
+            assert await detection.answer(QUERY) == b"stored measurements of shop"
+            assert detection.restarts == 0
+
+            another.release(second)
+            lease.step()
+            await until(lambda: (tmp_path / "run-2").exists() and detection.pid is not None)
+            assert not detection.is_standby
+
+        supervised = Supervised(tmp_path, "work()", monkeypatch, lease)
+        supervised.process.on_takeover = lambda: taken.append("taken")
+        supervised.run(test)
+        assert len(taken) == 2
+        assert another.take() is not None, "it was released"

@@ -74,7 +74,16 @@ def test_the_zones_of_a_workload_are_described_as_text(description: dict[str, An
 
 def test_what_is_sent_is_described_without_room_for_unknown_fields(description: dict[str, Any]) -> None:
     schemas = description["components"]["schemas"]
-    for name in ("NewOperator", "NewViewer", "NewTenant", "NewSender", "NewTracker", "ZoneChangeRequest"):
+    for name in (
+        "NewOperator",
+        "NewViewer",
+        "NewTenant",
+        "NewSender",
+        "NewTracker",
+        "ZoneChangeRequest",
+        "DeployBegin",
+        "DeployEnd",
+    ):
         assert schemas[name]["additionalProperties"] is False
     # What is answered may gain fields.
     assert "additionalProperties" not in schemas["CreatedCredential"]
@@ -121,6 +130,7 @@ def test_every_answer_is_in_keeping_with_the_description(server: HoldfastServer,
         "PUT /v1/zones",
         "GET /v1/verdicts",
         "GET /v1/alarms",
+        "GET /v1/deploys",
         "POST /v1/telemetry",
         "GET /v1/queues",
         "POST /v1/queues",

@@ -38,6 +38,13 @@ GUARDED = [
     ("GET", "/v1/alarms", {"operator", "viewer"}),
     ("GET", "/v1/alarms/history", {"operator", "viewer"}),
     ("GET", "/v1/alarms/use1-az1-silent", {"operator", "viewer"}),
+    ("GET", "/v1/deploys", {"operator", "viewer"}),
+    ("POST", "/v1/deploys", {"operator"}),
+    ("POST", "/v1/deploys/end", {"operator"}),
+    ("GET", "/v1/alerts", {"operator", "viewer"}),
+    ("GET", "/v1/alerts/verdict-1", {"operator", "viewer"}),
+    ("POST", "/v1/alerts/acknowledge", {"operator"}),
+    ("POST", "/v1/alerts/snooze", {"operator"}),
     ("GET", "/v1/status/history", {"operator", "viewer"}),
     ("GET", "/metrics", {"operator", "viewer"}),
     ("GET", "/v1/queues", {"operator", "viewer"}),
@@ -204,7 +211,7 @@ class TestWhoIsLetIn:
             if operation.get("security")
         }
         names = {"000000000000": "{credential_id}", "use1-az1": "{zone}", "shop": "{workload}"}
-        names |= {"mail": "{queue}", "17": "{message}", "use1-az1-silent": "{name}"}
+        names |= {"mail": "{queue}", "17": "{message}", "use1-az1-silent": "{name}", "verdict-1": "{verdict}"}
         tested = {
             (method, "/".join(names.get(part, part) for part in path.partition("?")[0].split("/")))
             for method, path, _ in GUARDED
@@ -523,13 +530,6 @@ class TestStarting:
         with HoldfastServer.start(tmp_path) as server:
             assert server.token is not None
 
-    def test_a_second_server_in_the_same_data_directory_is_told_of_the_first(self, server: HoldfastServer) -> None:
-        error = refusal(holdfast("up", "--port", "0", "--json", directory=server.directory), 1)
-        assert error["error"] == "conflict"
-        assert f"another server (process {server.process.pid}) uses data" in error["detail"]
-        with server.client() as client:
-            assert client.get("/ready").status_code == 200
-
     def test_beyond_loopback_only_with_an_operator_and_never_open(self, tmp_path: Path) -> None:
         words = ("up", "--port", "0", "--json", "--host", "0.0.0.0", "--data-directory", "data")
         error = refusal(holdfast(*words, directory=tmp_path), 4)
@@ -604,7 +604,7 @@ class TestStopping:
         assert server.entries()[-1]["message"] == "stopped"
         # The databases were closed in order: nothing of them is left in a log beside them.
         files = sorted(file.name for file in (tmp_path / "data").iterdir() if not file.name.endswith("-created"))
-        assert files == ["server.lock", "server.sqlite", "status.sqlite", "watch.sqlite"]
+        assert files == ["server.sqlite", "status.sqlite", "watch.sqlite"]
 
     def test_a_database_that_does_not_answer_does_not_keep_it_from_stopping_in_time(self, tmp_path: Path) -> None:
         settings = "[server]\nshutdown_timeout = 1\n[database]\ntimeout = 20\n"

@@ -63,6 +63,7 @@ def test_scenarios() -> None:
             ("0 ALARM, 500 tick", ["120 ALARM"]),  # a late tick acts for the moment when the period ended
             ("0 ALARM, 120 tick, 500 tick", ["120 ALARM"]),
             ("0 ALARM, 60 on, 900 tick", []),  # the suppressor came in time
+            ("0 ALARM, 120 on, 900 tick", []),  # also at the end of the wait period
             ("0 ALARM, 130 on, 900 tick", ["120 ALARM"]),  # and here too late
             ("0 on, 10 ALARM, 900 tick", []),
             ("0 on, 10 ALARM, 20 off, 199 tick", []),

@@ -5,9 +5,10 @@ from collections.abc import Iterable
 import pytest
 
 from holdfast import Operation, Side, Zone
+from holdfast._alarm_options import AlarmOptions
 from holdfast.alarms import AlarmState, StateValue
 from holdfast.alarms.alarm import MAX_NAME
-from holdfast.alarms.declaration import AlarmDeclaration, AlarmOptions, MeasuredOperation
+from holdfast.alarms.declaration import AlarmDeclaration, MeasuredOperation
 from holdfast.alarms.metric_alarm import TreatMissingData
 from holdfast.alarms.tree import EVENT_ACTION, MAX_ROLLED_UP, AlarmTree, TreeBuilder, name_operation
 
@@ -113,7 +114,36 @@ def test_only_the_last_alarm_of_a_chain_has_actions() -> None:
     assert set(tree.roots) == with_actions | {f"{zone}-silent" for zone in ZONES}
 
 
+@pytest.mark.parametrize(
+    ("number", "period", "suppressor", "seconds"),
+    [
+        (0, 60, None, None),
+        (1, 60, "resource-0-impact", 60),
+        (1, 10, "resource-0-impact", 10),
+        (1, 300, "resource-0-impact", 60),
+        (2, 30, "any-shared-resource", 30),
+        (120, 60, "any-shared-resource", 60),
+    ],
+)
+def test_shared_resources_suppress_the_actions_of_zones_for_a_period_but_at_most_a_minute(
+    number: int, period: int, suppressor: str | None, seconds: int | None
+) -> None:
+    resources = tuple((f"resource-{each}", (QUERY,)) for each in range(number))
+    tree = build(options=AlarmOptions(period=period), resources=resources)
+    for zone in ZONES:
+        alarm = tree.composites[f"{zone}-isolated-impact"]
+        assert alarm.actions_suppressor == suppressor
+        assert alarm.actions_suppressor_wait_period == seconds
+        assert alarm.actions_suppressor_extension_period == seconds
+    assert ("any-shared-resource" in tree.composites) is (number > 1)
+    if number > 1:
+        last = [f"resource-{number - 1}-{zone}/orders-db/query-latency-3-of-5" for zone in ZONES]
+        assert "any-shared-resource" in find_alarms(tree, last)
+        assert "any-shared-resource" not in find_alarms(tree, last[:1])
+
+
 @pytest.mark.parametrize("known", [0, 1, 44, 45, 90, 200])
+@pytest.mark.no_cover
 def test_a_new_operation_changes_only_its_own_alarms_and_one_roll_up_of_each_kind(known: int) -> None:
     measured = [MeasuredOperation(Operation("Shop", f"Op{number}")) for number in range(known + 1)]
     before, after = build(*measured[:-1]), build(*measured)
@@ -157,6 +187,33 @@ def test_thresholds_and_the_statistic_come_from_the_options() -> None:
     latency = tree.metrics[f"{AZ1}-latency-server-3-of-5"].alarm
     assert (latency.statistic, latency.threshold, latency.seconds) == ("Average", 200.0, 10)
     assert tree.metrics[f"{AZ1}-availability-server-3-of-5"].alarm.threshold == 98.0
+
+
+def test_descriptions_say_what_alarm_means_with_the_thresholds_of_the_settings() -> None:
+    options = AlarmOptions(min_availability=99.5, latency_statistic="p99", max_latency=0.25, throughput_drop=40)
+    tree = build(MeasuredOperation(HOME), options=options, resources=(("database", (QUERY,)),))
+    described = {name: tree.get_alarm(name).alarm_description for name in (*tree.composites, *tree.metrics)}
+    assert all(text.endswith(".") for text in described.values())
+    assert described["az1-availability"] == "More than 0.5 % of the requests of an operation fail in use1-az1."
+    assert described["az1-latency"] == (
+        "Requests of an operation are slow in use1-az1: their p99 latency is above 0.25 s."
+    )
+    assert described["az1-throughput"] == "use1-az1 gets less than 60 % of its usual share of all requests."
+    assert described[f"{AZ1}-availability-server-3-in-a-row"] == (
+        "More than 0.5 % of the requests of Home/Index fail in use1-az1, as servers measure it, in 3 periods in a row."
+    )
+    assert described["not-single-instance-use1-az1-errors"] == (
+        "More than 2 instances of use1-az1, and more than 5 % of all its instances, have faults, "
+        "in 3 of the last 5 periods."
+    )
+
+
+def test_metric_alarms_know_whether_they_count_instances_or_ask_consumers() -> None:
+    tree = build(MeasuredOperation(HOME), resources=(("database", (QUERY,)),))
+    counting = {name for name, each in tree.metrics.items() if each.counts_contributors}
+    assert counting == {f"not-single-instance-{zone}-{kind}" for zone in ZONES for kind in ("errors", "latency")}
+    asking = {(name.partition("/")[0], each.consumer_zone) for name, each in tree.metrics.items() if each.consumer_zone}
+    assert asking == {(f"database-{zone}", zone) for zone in ZONES}
 
 
 def test_zones_with_the_same_last_part_keep_their_whole_name() -> None:

@@ -2,10 +2,14 @@
 
 from collections.abc import Iterable, Mapping
 
+import msgspec
+
 from holdfast import Operation, Side, Zone
+from holdfast._alarm_options import AlarmOptions
 from holdfast.alarms import StateValue
-from holdfast.alarms.declaration import AlarmDeclaration, AlarmOptions
-from holdfast.alarms.engine import AlarmEngine, Evaluation, Explanation, SavedAlarms, explain_alarm
+from holdfast.alarms.declaration import AlarmDeclaration
+from holdfast.alarms.engine import AlarmEngine, Evaluation, SavedAlarms
+from holdfast.alarms.explanation import Explanation, explain_alarm
 from holdfast.alarms.recent_metrics import RecentMetrics
 from holdfast.metrics import Histogram
 from holdfast.telemetry.bins import Bin, BinKey
@@ -69,7 +73,8 @@ class World:
         return AlarmEngine(self.declaration, RecentMetrics(self.declaration, self.store, self.table), saved)
 
     def save(self) -> SavedAlarms:
-        return SavedAlarms(dict(self.engine.states), self.engine.saved_operations, self.engine.evaluated_at)
+        """Return the state that a new process would load."""
+        return msgspec.json.decode(msgspec.json.encode(self.engine.saved), type=SavedAlarms)
 
     def explain(self, name: str) -> Explanation:
         """Explain an alarm with the saved states, as another process does."""

@@ -238,6 +238,7 @@ def test_a_decorator_without_parentheses_is_refused_with_what_to_write(make: Cal
 
 @pytest.mark.parametrize("failures", [1, 3])
 @pytest.mark.parametrize("total", [60.0, 1.5])
+@pytest.mark.no_cover
 def test_nothing_is_kept_of_an_error(make: Callable[..., Dependency], failures: int, total: float) -> None:
     """Whether the call succeeds in the end, fails, or runs out of time: what failed does not wait for the collector."""
 
@@ -271,6 +272,7 @@ def test_nothing_is_kept_of_an_error(make: Callable[..., Dependency], failures: 
         gc.enable()
 
 
+@pytest.mark.no_cover
 def test_nothing_is_kept_of_a_loop_over_attempts(make: Callable[..., Dependency]) -> None:
     gc.collect()
     gc.disable()

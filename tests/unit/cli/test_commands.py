@@ -25,6 +25,12 @@ COMMANDS = [
     "alarms history",
     "alarms state",
     "alarms tree",
+    "alerts",
+    "alerts acknowledge",
+    "alerts list",
+    "alerts show",
+    "alerts snooze",
+    "alerts test",
     "aurora",
     "aurora clusters",
     "aurora deploy",
@@ -54,6 +60,10 @@ COMMANDS = [
     "credential list",
     "credential revoke",
     "demo",
+    "deploy",
+    "deploy begin",
+    "deploy end",
+    "deploy list",
     "export",
     "export address-endpoint",
     "export route53",
@@ -100,7 +110,20 @@ def plain(text: str) -> str:
     return " ".join(text.split())
 
 
-GROUPS = ["alarms", "aurora", "calls", "calls simulate", "credential", "export", "queue", "shards", "telemetry", "zone"]
+GROUPS = [
+    "alarms",
+    "alerts",
+    "aurora",
+    "calls",
+    "calls simulate",
+    "credential",
+    "deploy",
+    "export",
+    "queue",
+    "shards",
+    "telemetry",
+    "zone",
+]
 
 
 def in_group(group: str) -> list[str]:

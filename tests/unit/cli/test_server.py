@@ -25,6 +25,7 @@ def test_every_setting_is_shown_with_its_value_and_where_it_comes_from(
         "[[workload]]\nname = 'shop'\nregion = 'us-east-1'\nzones = ['use1-az1', 'use1-az2']\n",
         "[[workload.alarms.resource]]\nname = 'orders'\noperations = ['a/b']\n",
         "[[workload.canary]]\noperation = 'a/b'\nendpoint = 'http://{zone}'\nheaders = { Key = 'hunter2' }\n",
+        "[[alert]]\nname = 'chat'\nchannel = 'webhook'\noptions = { url = 'https://x.example/hunter2' }\n",
         "[[queue]]\nname = 'mail'\n[[queue.tenant]]\nname = 'tenant-a'\nlimits = {}\n",
     ]
     (here / "holdfast.toml").write_text("".join(parts))
@@ -32,7 +33,9 @@ def test_every_setting_is_shown_with_its_value_and_where_it_comes_from(
     result = run("check", "--json").result
     assert result["file"] == "holdfast.toml"
     shown = result["settings"]
-    fixed = [re.sub(r"\.(Key|total|all|paths)$", "", name) for name in shown if ".detector." not in name]
+    fixed = [
+        re.sub(r"\.(Key|total|all|paths)$|(?<=options)\.url$", "", name) for name in shown if ".detector." not in name
+    ]
     assert fixed == [format_path(path).replace("[]", "[0]") for path in list_setting_types() if path[-1] != "detector"]
     assert shown["workload[0].detector.name"] == {"value": "threshold", "from": "default"}
     assert shown["workload[0].zones"] == {"value": ["use1-az1", "use1-az2"], "from": "holdfast.toml"}
@@ -40,6 +43,7 @@ def test_every_setting_is_shown_with_its_value_and_where_it_comes_from(
     assert shown["server.port"] == {"value": 2, "from": "environment variable HOLDFAST_SERVER__PORT"}
     assert shown["server.allow_anonymous"] == {"value": True, "from": "holdfast.toml"}
     assert shown["workload[0].canary[0].headers.Key"] == {"value": "****", "from": "holdfast.toml"}
+    assert shown["alert[0].options.url"] == {"value": "https://x.example/****", "from": "holdfast.toml"}
     assert shown["server.host"] == {"value": "127.0.0.1", "from": "default"}
 
 

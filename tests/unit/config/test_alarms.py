@@ -1,11 +1,14 @@
 """The settings of alarms: small, with the defaults of the library, and mistakes are told with their place."""
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from holdfast import Operation, SettingsError, Zone
-from holdfast.alarms.declaration import AlarmDeclaration, AlarmOptions
+from holdfast._alarm_options import AlarmOptions
+from holdfast.alarms.declaration import AlarmDeclaration
 from holdfast.config import load
 from holdfast.config.alarms import AlarmSettings
 
@@ -23,8 +26,17 @@ def declare(text: str, folder: Path) -> AlarmDeclaration | None:
     return workload.to_watched_workload().alarms
 
 
-def test_the_defaults_of_the_settings_are_those_of_the_library() -> None:
+def test_every_option_of_the_library_is_a_setting(tmp_path: Path) -> None:
     assert AlarmSettings().to_declaration("shop", "us-east-1", ["use1-az1"]).options == AlarmOptions()
+    text = '[workload.alarms]\nperiod = 300\nextra_periods = 0\npercentile_interpolation = "linear"\n'
+    found = declare(text, tmp_path)
+    assert found is not None
+    assert found.options == AlarmOptions(period=300, extra_periods=0, percentile_interpolation="linear")
+
+
+def test_settings_are_read_without_numpy() -> None:
+    code = "import sys, holdfast.config; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 def test_a_workload_declares_its_alarms(tmp_path: Path) -> None:
@@ -52,7 +64,9 @@ operations = ["orders-db/query"]
         ('operations = ["a/b", "a/b"]', "once"),
         ('latency_statistic = "best"', "latency_statistic"),
         ("min_availability = 0", "min_availability"),
-        ("period = 30", "period"),
+        ("period = 45", "alarms.*period is 45: expected 10, 20, 30, or a multiple of 60"),
+        ("extra_periods = 21", "extra_periods"),
+        ('percentile_interpolation = "cubic"', "percentile_interpolation"),
         ('resource = [{ name = "db", operations = [] }]', "operations"),
         ('resource = [{ name = "db", operations = ["query"] }]', "service/name"),
         ('resource = [{ name = "db", operations = ["a/b"] }, { name = "db", operations = ["a/b"] }]', "once"),

@@ -125,8 +125,11 @@ class TestWhatOverrides:
             "server.host": "x",
             "server.port": "1",
             "server.allow_anonymous": "false",  # true would contradict status.allow_anonymous_reads
+            "server.public_url": "https://x",
             "server.max_connections": "100",
             "server.shutdown_timeout": "1.5",
+            "server.advertise": "http://10.0.0.1:8470",
+            "server.lease_seconds": "20.5",
             "log.level": "error",
             "log.format": "text",
             "database.url": "postgresql://host/name",
@@ -161,6 +164,8 @@ class TestWhatOverrides:
             "agent.hook_timeout": "3",
             "agent.sns_topic": TOPIC,
             "agent.sns_endpoint": "x",
+            "heartbeat.url": "env:beat",
+            "heartbeat.interval": "30",
             "queue_backend": "postgresql://host/name",
         }
         loaded = load(environment={format_variable_name(place): values[format_path(place)] for place in PLACES})
@@ -174,6 +179,7 @@ class TestWhatOverrides:
             "agent.poll_interval": "2.0",
             "agent.stale_after": "6.0",
             "agent.hook_timeout": "3.0",
+            "heartbeat.interval": "30.0",
         }
         assert {origin for _, _, origin in loaded.list_effective()} == {
             f"environment variable {format_variable_name(place)}" for place in PLACES
@@ -315,6 +321,11 @@ class TestWhatIsWrong:
             ("[server]\nhost = ['a']", 2, "server.host: expected text, found a list"),
             ("[server]\nallow_anonymous = 'no'", 2, 'server.allow_anonymous: expected true or false, found "no"'),
             ("[server]\nshutdown_timeout = 0", 2, "server.shutdown_timeout: expected a number > 0.0, found 0"),
+            (
+                "[server]\nadvertise = 'host'",
+                2,
+                "server.advertise: address 'host': expected one such as http://127.0.0.1:8470",
+            ),
             ("[server]\nshutdown_timeout = inf", 2, "server.shutdown_timeout: expected a number <= 86400.0, found inf"),
             ("[server]\nshutdown_timeout = {}", 2, "server.shutdown_timeout: expected a number, found a table"),
             ("[database]\nmax_connections = 0", 2, "database.max_connections: expected a whole number >= 1, found 0"),
@@ -349,15 +360,18 @@ class TestWhatIsWrong:
                 1,
                 "gauges",
                 (
-                    "known here: agent, aws, data_directory, database, log, metrics, queue, queue_backend, server, "
-                    "status, telemetry, workload"
+                    "known here: agent, alert, aws, data_directory, database, heartbeat, log, metrics, queue, "
+                    "queue_backend, server, status, telemetry, workload"
                 ),
             ),
             (
                 "[server.tls]\nfile = 'x'",
                 1,
                 "server.tls",
-                "known here: allow_anonymous, host, max_connections, port, shutdown_timeout",
+                (
+                    "known here: advertise, allow_anonymous, host, lease_seconds, max_connections, port, public_url, "
+                    "shutdown_timeout"
+                ),
             ),
             ("log.colour = 1", 1, "log.colour", "known here: format, level"),
         ],

@@ -94,6 +94,7 @@ def test_a_clock_that_was_set_back_does_not_put_off_the_review() -> None:
     assert [names.is_due(at) for at in (1000.0, 1030.0, 1060.0, 10.0)] == [False, False, True, True]
 
 
+@pytest.mark.no_cover
 def test_ten_thousand_tenants_who_do_the_same_do_not_take_turns() -> None:
     busiest, random = BusiestNames(20), seeded("tenants")
     seen: set[str] = set()

@@ -102,6 +102,7 @@ def serving(directory: Path) -> Iterator[Api]:
             status_log=nothing,
             status_writer=nothing,
             watch_store=nothing,
+            deploys=nothing,
             detection=DetectionProcess(Settings(), nothing, nothing),
             queues=queues,
             workloads=(),

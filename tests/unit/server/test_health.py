@@ -77,6 +77,7 @@ def ask(
         status_log=nothing,
         status_writer=nothing,
         watch_store=nothing,
+        deploys=nothing,
         detection=DetectionProcess(Settings(), nothing, nothing),
         queues=Queues(lambda: nothing),
         workloads=(),

@@ -14,7 +14,7 @@ from holdfast._listen import get_base_url
 from holdfast.config import ServerSettings, Settings
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.server.credentials import CredentialStore, Role
-from holdfast.server.run import bind, get_max_connections, is_loopback, require_credentials
+from holdfast.server.run import bind, choose_advertised_address, get_max_connections, is_loopback, require_credentials
 from holdfast.testing import FakeClock
 
 # Linux has all of them.
@@ -154,3 +154,19 @@ def test_the_limit_of_connections_leaves_open_files_to_the_server_itself(
 ) -> None:
     settings = Settings(server=ServerSettings(max_connections=wanted))
     assert get_max_connections(settings, file_limit) == expected
+
+
+@pytest.mark.parametrize(
+    ("advertised", "listening", "expected"),
+    [
+        (None, "http://127.0.0.1:8470", "http://127.0.0.1:8470"),
+        (None, "http://[::1]:8470", "http://[::1]:8470"),
+        (None, "http://0.0.0.0:8470", f"http://{socket.gethostname()}:8470"),
+        (None, "http://[::]:8470", f"http://{socket.gethostname()}:8470"),
+        ("https://one.example.com/", "http://127.0.0.1:8470", "https://one.example.com"),
+    ],
+)
+def test_a_server_advertises_the_address_at_which_others_reach_it(
+    advertised: str | None, listening: str, expected: str
+) -> None:
+    assert choose_advertised_address(ServerSettings(advertise=advertised), listening) == expected

@@ -209,6 +209,7 @@ def test_what_is_kept_follows_from_the_shards_there_are_and_not_from_how_they_ca
         assert searched._used._with([index]) == again._used._with([index])
 
 
+@pytest.mark.no_cover
 def test_few_neighbours_are_kept_as_a_list_and_many_as_bits() -> None:
     searched = SearchedSharding(fleet(120), 4, 1, key=KEY)
     searched.assign("first")

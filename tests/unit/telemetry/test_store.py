@@ -384,6 +384,7 @@ def test_a_day_of_traffic_needs_no_more_memory_than_its_retention() -> None:
     assert sizes[1][1] < 8
 
 
+@pytest.mark.no_cover
 def test_the_tier_of_an_answer_depends_on_its_age_and_step() -> None:
     stored = Stored(now=START - 3600)
     for minute in range(61):
@@ -623,8 +624,18 @@ def test_single_bins_and_the_instances_of_a_period_can_be_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("bins", "seconds", "tier"),
-    [(10.0, 60, Tier.MINUTES), (10.0, 10, Tier.ZONES), (60.0, 60, Tier.MINUTES), (5.0, 10, None), (90.0, 60, None)],
+    ("bins", "seconds", "found"),
+    [
+        (10.0, 60, (Tier.MINUTES, 60.0)),
+        (10.0, 10, (Tier.ZONES, 10.0)),
+        (60.0, 60, (Tier.MINUTES, 60.0)),
+        (5.0, 10, (Tier.ZONES, 5.0)),
+        (20.0, 10, None),
+        (7.0, 10, None),
+        (90.0, 60, None),
+    ],
 )
-def test_a_tier_is_found_by_the_length_of_its_bins(bins: float, seconds: float, tier: Tier | None) -> None:
-    assert Stored(bins).store.get_tier(seconds) is tier
+def test_the_longest_bins_that_fill_a_time_are_found(
+    bins: float, seconds: float, found: tuple[Tier, float] | None
+) -> None:
+    assert Stored(bins).store.find_tier(seconds) == found

@@ -11,7 +11,6 @@ import pytest
 from holdfast import (
     EngineUnavailable,
     InvalidValue,
-    NotFound,
     Operation,
     SettingsError,
     Side,
@@ -24,7 +23,7 @@ from holdfast import (
 from holdfast.detect import DETECTORS
 from holdfast.telemetry import Bin, BinDelta, BinKey, Deployment, Window
 from holdfast.testing import FakeClock
-from holdfast.watch import WatchedWorkload, WorkloadWatcher
+from holdfast.watch import DeployStore, WatchedWorkload, WorkloadWatcher
 from tests.unit.watch.world import ZONES, World
 
 
@@ -63,6 +62,17 @@ def test_healthy_zones_lead_to_nothing(world: World) -> None:
     assert world.log.verdicts() == []
     assert world.statuses.read() == []
     assert not world.events.verdicts
+
+
+def test_the_end_of_the_last_evaluated_window_shows_whether_the_loop_is_stuck(world: World) -> None:
+    assert world.watch.evaluated_until() is None
+    world.seconds(30)
+    end = world.watch.evaluated_until()
+    assert end is not None
+    assert 0 < world.clock.wall() - end < 20
+    assert end % world.watch.bin_seconds == 0, "it is the end of a bin"
+    world.clock.advance(600)  # the loop is stuck
+    assert world.watch.evaluated_until() == end
 
 
 def test_a_failing_zone_is_found_recorded_sent_away_and_told(world: World) -> None:
@@ -216,16 +226,20 @@ def test_a_detector_is_shown_zone_states_and_announced_deploys(tmp_path: Path, m
     monkeypatch.setattr(Showing, "shown", shown)
     world = World(tmp_path, detector="showing")
     start = world.clock.wall()
-    deployment = Deployment(Zone("az1"), start + 12, start + 18)
-    world.watch.announce_deployment("shop", deployment)
+    deploys = DeployStore(world.database, world.clock)
     world.statuses.write(
         ZoneStatus(
             zone=ZONES[1], workload=None, state=ZoneState.RETURNING, share=0.5, since=1.0, by="operator", reason="test"
         ),
         0,
     )
-    world.seconds(35)
-    assert [window.deployments for window in shown] == [(), (deployment,), ()]
+    world.seconds(12)
+    deploy = deploys.begin("shop", "az1", by="ci")
+    world.seconds(12)
+    deploys.end(deploy.id)
+    world.seconds(11)
+    running, ended = Deployment(Zone("az1"), start + 12, start + 912), Deployment(Zone("az1"), start + 12, start + 24)
+    assert [window.deployments for window in shown] == [(), (running,), (ended,)]
     assert shown[0].states == {"az2": ZoneState.RETURNING}
 
 
@@ -263,11 +277,6 @@ def test_a_detector_that_raises_does_not_hold_up_other_workloads(
         with suppress(ZeroDivisionError):
             world.second(failing="az2")
     assert [(verdict.workload, verdict.zone) for verdict in world.log.verdicts()] == [("shop", "az2")]
-
-
-def test_a_deploy_of_an_unknown_workload_is_refused(world: World) -> None:
-    with pytest.raises(NotFound, match="workload cart is not watched: expected one of shop"):
-        world.watch.announce_deployment("cart", Deployment(None, 0.0, 1.0))
 
 
 def test_a_zone_of_the_region_that_is_out_elsewhere_does_not_hold_up_the_loop(tmp_path: Path) -> None:

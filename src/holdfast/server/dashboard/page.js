@@ -7,7 +7,8 @@ const MAX_PAUSE_MS = 5000;
 const PROBLEMS_EVERY_MS = 10_000;
 
 const state = {
-  workloads: [], out: new Map(), verdicts: new Map(), current: new Map(), traffic: [], story: [], binSeconds: 10, isOperator: false,
+  workloads: [], out: new Map(), verdicts: new Map(), deploys: new Map(), current: new Map(), alarms: new Map(), traffic: [], story: [],
+  binSeconds: 10, isOperator: false, alarmProblem: null,
 };
 const element = (id) => document.getElementById(id);
 
@@ -165,7 +166,51 @@ function currentVerdict(workload) {
   return line;
 }
 
+// The announced deploys that are running: they may explain failures.
+function runningDeploys(workload) {
+  const line = make("p", { className: "deploys" });
+  cards.push(() => {
+    const now = Date.now() / 1000;
+    const running = [...state.deploys.values()].filter(
+      (deploy) => deploy.workload === workload.name && deploy.ended_at === null && deploy.expires_at > now,
+    );
+    line.hidden = running.length === 0;
+    const words = running.map(
+      (deploy) => `${deploy.zone ?? "all zones"} since ${when(deploy.started_at)}, by ${deploy.by}${deploy.note ? `: ${deploy.note}` : ""}`,
+    );
+    line.textContent = `Deploy running: ${words.join("; ")}.`;
+  });
+  return line;
+}
+
+// Lists the alarms of a workload that are in ALARM, those that conclude about a zone or a resource first. Alarms about
+// single operations are not among them: there may be thousands.
+const alarmLists = [];
+
+function alarmList(workload) {
+  const list = make("ul", { className: "alarms", ariaLabel: `Alarms of ${workload.name}`, ariaLive: "polite" });
+  const note = make("p", { className: "current" });
+  alarmLists.push(() => {
+    const found = [...(state.alarms.get(workload.name)?.values() ?? [])];
+    found.sort((one, other) => other.has_actions - one.has_actions || one.name.localeCompare(other.name));
+    const words = found.length ? "Alarms, which advise and take no zone out:" : "Alarms: none is in ALARM.";
+    note.textContent = state.alarmProblem === null ? words : `Alarms: unknown, because ${state.alarmProblem}`;
+    list.replaceChildren(
+      ...found.map((alarm) =>
+        make(
+          "li",
+          { className: alarm.has_actions ? "concluding" : "" },
+          make("strong", { textContent: alarm.name }),
+          ` since ${when(alarm.since)}. ${alarm.description}`,
+        ),
+      ),
+    );
+  });
+  return [note, list];
+}
+
 function build() {
+  alarmLists.length = 0;
   cards.length = 0;
   element("unconfigured").hidden = state.workloads.length > 0;
   element("workloads").replaceChildren(
@@ -175,7 +220,9 @@ function build() {
         {},
         make("h2", { textContent: `${workload.name} in ${workload.region}` }),
         currentVerdict(workload),
+        runningDeploys(workload),
         make("div", { className: "zones" }, ...workload.zones.map((zone) => zoneCard(workload, zone))),
+        ...alarmList(workload),
       ),
     ),
   );
@@ -317,8 +364,21 @@ const handlers = {
     applyVerdict({ ...verdict, opened_at: openedAt, closed_at: isClosed ? at : null });
     showAll();
   },
+  alarms({ workload, changes }) {
+    const known = state.alarms.get(workload) ?? new Map();
+    state.alarms.set(workload, known);
+    for (const change of changes) {
+      if (change.new === "ALARM") known.set(change.name, change);
+      else known.delete(change.name);
+    }
+    showAlarms();
+  },
   current({ verdict }) {
     state.current.set(verdict.workload, verdict);
+    show();
+  },
+  deploy(deploy) {
+    state.deploys.set(deploy.id, deploy);
     show();
   },
   status(status) {
@@ -327,8 +387,14 @@ const handlers = {
   },
 };
 
+// Not with every sample of traffic: a screen reader would read the alarms again.
+function showAlarms() {
+  alarmLists.forEach((update) => update());
+}
+
 function showAll() {
   show();
+  showAlarms();
   showVerdicts();
   showStory();
 }
@@ -345,14 +411,35 @@ async function request(path, options = {}) {
   return response;
 }
 
+// Returns the alarms of all workloads. Without them, the page still shows the zones.
+async function loadAlarms() {
+  try {
+    const found = await (await request("/v1/alarms")).json();
+    state.alarmProblem = null;
+    return found;
+  } catch (error) {
+    if (error.refused) throw error;
+    state.alarmProblem = error.message;
+    return [];
+  }
+}
+
 async function loadOverview() {
   const overview = await (await request("/v1/overview")).json();
   const caller = await (await request("/v1/whoami")).json();
+  const alarms = await loadAlarms();
   state.isOperator = caller.role === "operator";
   state.workloads = overview.workloads;
   state.binSeconds = overview.bin_seconds;
   state.current = new Map(Object.entries(overview.current_verdicts));
+  state.alarms = new Map(
+    alarms.map((each) => {
+      const shown = each.alarms.filter((alarm) => alarm.state === "ALARM" && !alarm.is_about_operation);
+      return [each.workload, new Map(shown.map((alarm) => [alarm.name, alarm]))];
+    }),
+  );
   state.traffic = overview.traffic.slice(-SHOWN_SECONDS);
+  state.deploys = new Map(overview.deploys.map((deploy) => [deploy.id, deploy]));
   state.out.clear();
   state.verdicts.clear();
   state.story = [];

@@ -22,6 +22,7 @@ import msgspec
 
 from holdfast._clock import SystemClock
 from holdfast._errors import EngineUnavailable, HoldfastError, InvalidValue
+from holdfast._secret import check_url
 from holdfast._types import Verdict, Zone, ZoneState
 from holdfast.compose import Databases
 from holdfast.config import Settings
@@ -49,12 +50,15 @@ from holdfast.server.detection.messages import (
 )
 from holdfast.server.detection.sources import SourcePoller
 from holdfast.server.logs import configure_logging
+from holdfast.telemetry.collector import GRACE_SECONDS
 from holdfast.telemetry.faults import FaultStatuses
 from holdfast.telemetry.history import SUBSYSTEM as TELEMETRY
 from holdfast.telemetry.source import Decoder, SourceContext, SourceWorkload
 from holdfast.telemetry.sources.emf import EmfDecoder
 from holdfast.watch import AlarmChanges, CurrentVerdict, TrafficSample, WatchEvent, WatchStore, WorkloadWatcher
+from holdfast.watch.lease import fence_by_lease, fence_by_number
 from holdfast.watch.store import SUBSYSTEM as WATCH
+from holdfast.watch.watch import STALE_BINS
 
 logger = logging.getLogger("holdfast.detection")
 
@@ -238,17 +242,20 @@ def decompress(body: bytes) -> bytes:
     raise InvalidValue(f"the body has more than {MAX_MEMBERS:,} members of gzip: compress all lines together")
 
 
-def run(channel: Channel, settings: Settings) -> None:
-    """Detect until the server closes the connection."""
+def run(channel: Channel, settings: Settings, lease: int | None) -> None:
+    """Detect until the server closes the connection. With a lease, write only while no other server has taken it."""
     events = EventSender(channel)
     with Databases(settings) as databases, ExitStack() as stack:
-        store = WatchStore(databases.database(WATCH))
+        watch, telemetry = databases.database(WATCH), databases.database(TELEMETRY)
+        if lease is not None:
+            watch, telemetry = fence_by_lease(watch, lease), fence_by_number(telemetry, lease)
+        store = WatchStore(watch)
         watcher = WorkloadWatcher(
             [workload.to_watched_workload() for workload in settings.workload],
             store,
             evacuator=ServerHandler(channel, settings.database.timeout + ANSWER_SECONDS),
             events=events,
-            history=databases.database(TELEMETRY),
+            history=telemetry,
             bin_seconds=settings.telemetry.bin_seconds,
             limits=settings.telemetry.limits,
         )
@@ -259,6 +266,7 @@ def run(channel: Channel, settings: Settings) -> None:
         stack.enter_context(
             SourcePoller(sources, lambda: build_source_context(settings), watcher, store, events.report_polled)
         )
+        _start_heartbeat(settings, watcher, stack)
         queries = ThreadPoolExecutor(1, thread_name_prefix="holdfast-queries")
         stack.callback(queries.shutdown, wait=False, cancel_futures=True)  # the last bins are saved meanwhile
         channel.send(Ready())
@@ -268,6 +276,16 @@ def run(channel: Channel, settings: Settings) -> None:
                     _answer(channel, message.number, lambda: msgspec.msgpack.encode(ingestor.ingest(message)))
                 case Query():
                     queries.submit(_answer, channel, message.number, _query(watcher, message))
+
+
+def _start_heartbeat(settings: Settings, watcher: WorkloadWatcher, stack: ExitStack) -> None:
+    """Send heartbeats from this process, which evaluates: they end with it, and with its windows."""
+    if settings.heartbeat.url is not None:
+        from holdfast.alerts import Heartbeat
+
+        max_age = (STALE_BINS + 1) * watcher.bin_seconds + GRACE_SECONDS + settings.database.timeout
+        url, interval = check_url(settings.heartbeat.url.reveal()), settings.heartbeat.interval
+        stack.enter_context(Heartbeat(url, watcher.evaluated_until, interval=interval, max_age=max_age))
 
 
 def _query(watcher: WorkloadWatcher, message: Query) -> Callable[[], bytes]:
@@ -301,7 +319,7 @@ def main() -> None:
     settings: Settings = pickle.loads(first.settings)  # noqa: S301 - written by the process that started this one
     configure_logging(settings.log)
     try:
-        run(channel, settings)
+        run(channel, settings, first.lease)
     except HoldfastError as error:
         logger.error("detection cannot run: %s", error)  # noqa: TRY400 - the message says enough
         sys.exit(1)

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from msgspec import Struct, msgpack
 
-from holdfast._errors import Conflict, EngineError, EngineUnavailable, HoldfastError, InvalidValue, NotFound
+from holdfast._errors import Conflict, EngineError, EngineUnavailable, HoldfastError, InvalidValue, LeaseLost, NotFound
 from holdfast._types import Verdict, Zone, ZoneState
 from holdfast.telemetry.collector import Arrivals
 from holdfast.telemetry.query import SeriesQuery
@@ -64,6 +64,8 @@ class Start(Struct, tag=True):
 
     settings: bytes
     """The settings, pickled: they contain values of many types, and come from the same program."""
+    lease: int | None = None
+    """The number of the lease that allows this server to evaluate; None if there is no lease."""
 
 
 class Ready(Struct, tag=True):
@@ -154,7 +156,7 @@ def decode_from_child(content: bytes) -> FromChild:
     return message
 
 
-_ERRORS = {kind.slug: kind for kind in (Conflict, EngineUnavailable, InvalidValue, NotFound)}
+_ERRORS = {kind.slug: kind for kind in (Conflict, EngineUnavailable, InvalidValue, LeaseLost, NotFound)}
 """The errors that the asking side handles; all others become EngineError."""
 
 

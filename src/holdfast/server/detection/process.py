@@ -19,6 +19,7 @@ from holdfast._errors import EngineUnavailable, NotFound
 from holdfast._names import format_count
 from holdfast._types import Verdict, Zone
 from holdfast.config import Settings
+from holdfast.server.detection.lease import DetectionLease, LeasedHandler
 from holdfast.server.detection.messages import (
     LENGTH,
     POLLED,
@@ -63,6 +64,7 @@ MAX_QUERIES = 16
 """Queries that may wait. They have a limit of their own, so that slow ones never keep telemetry out."""
 STABLE_SECONDS = 30.0
 """A child that ran this long was well: after its end, the next one starts at once."""
+STANDBY = "another server on the same database evaluates"
 RESTARTING = "the detection process is not running: it is being restarted"
 OUTDATED = "the detection process has not judged a window for too long"
 COMMAND = (sys.executable, "-P", "-m", "holdfast.server.detection.child")
@@ -71,6 +73,9 @@ COMMAND = (sys.executable, "-P", "-m", "holdfast.server.detection.child")
 
 class DetectionProcess:
     """The child process that keeps measurements and reaches verdicts. For use in one event loop.
+
+    With a `lease`, the child runs only while this server holds it. Otherwise the server stands by: `ingest` raises
+    EngineUnavailable, and `answer` uses `answer_stored`, which reads what the evaluating server has saved.
 
     `publish` gets the name and JSON of every event. While the child is not running, questions raise EngineUnavailable
     and the current verdict of every workload is UNKNOWN.
@@ -82,9 +87,17 @@ class DetectionProcess:
         handler: VerdictHandler,
         publish: Callable[[str, bytes], None],
         clock: Clock | None = None,
+        *,
+        lease: DetectionLease | None = None,
+        answer_stored: Callable[[SeriesQuery], bytes] | None = None,
     ) -> None:
         self._settings = settings
-        self._handler = handler
+        self._handler = handler if lease is None else LeasedHandler(handler, lease)
+        self._lease = lease
+        self._lease_held = asyncio.Event()
+        self._child_lease: int | None = None
+        self._last_lease: int | None = None
+        self._answer_stored = answer_stored
         self._publish = publish
         self._clock = clock or SystemClock()
         self._child: Process | None = None
@@ -103,11 +116,26 @@ class DetectionProcess:
         """Number of times that the child ended unexpectedly."""
         self.on_polled: Callable[[IngestResult], None] = lambda _: None
         """Called with what polled sources have read."""
+        self.on_takeover: Callable[[], None] = lambda: None
+        """Called when this server has taken the lease."""
 
     @property
     def is_running(self) -> bool:
-        """Whether the child answers questions. True without workloads: then there is no child, and nothing to watch."""
-        return self._is_ready or not self._settings.workload
+        """Whether the child answers questions, on standby that of another server.
+
+        True without workloads: then there is no child, and nothing to watch.
+        """
+        return self._is_ready or not self._settings.workload or self.other_address is not None
+
+    @property
+    def is_standby(self) -> bool:
+        """Whether another server on the same database has the lease, or none has it yet."""
+        return bool(self._settings.workload) and self._lease is not None and self._lease.number is None
+
+    @property
+    def other_address(self) -> str | None:
+        """The address of the server that evaluates, on standby; None if it is this one, or unknown."""
+        return None if self._lease is None else self._lease.other_address
 
     @property
     def pid(self) -> int | None:
@@ -128,7 +156,7 @@ class DetectionProcess:
 
     def _get_current_verdict(self, workload: str) -> Verdict:
         verdict, received_at = self._verdicts.get(workload, (None, 0.0))
-        reason = NO_WHOLE_BIN if self._is_ready else RESTARTING
+        reason = NO_WHOLE_BIN if self._is_ready else STANDBY if self.is_standby else RESTARTING
         if verdict is not None:
             # The child sends one after each bin. It skips a window that it cannot evaluate for STALE_BINS.
             longest_pause = STALE_BINS * self.bin_seconds + GRACE_SECONDS + self._settings.database.timeout
@@ -140,6 +168,17 @@ class DetectionProcess:
     async def start(self) -> None:
         """Start the child, and wait until it is ready, has failed for the first time, or START_SECONDS have passed."""
         if self._settings.workload and self._supervisor is None:
+            if self._lease is not None:
+                loop = asyncio.get_running_loop()
+
+                def apply() -> None:
+                    loop.call_soon_threadsafe(self._apply_lease)
+
+                self._lease.on_change = apply
+                await asyncio.to_thread(self._lease.start)
+            self._apply_lease()
+            if not self._lease_held.is_set():
+                self._first_start.set()
             self._supervisor = asyncio.create_task(self._supervise())
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._first_start.wait(), START_SECONDS)
@@ -151,6 +190,22 @@ class DetectionProcess:
             supervisor.cancel()
             with suppress(asyncio.CancelledError):
                 await supervisor
+            if self._lease is not None:
+                await asyncio.to_thread(self._lease.close)
+
+    def _apply_lease(self) -> None:
+        """Let the child run while this server has the lease, and kill it at once when the lease is lost."""
+        number = None if self._lease is None else self._lease.number
+        if number is not None and number != self._last_lease:
+            self._last_lease = number
+            self.on_takeover()
+        if self._lease is None or number is not None:
+            self._lease_held.set()
+        else:
+            self._lease_held.clear()
+        if self._child is not None and number != self._child_lease:
+            with suppress(ProcessLookupError):
+                self._child.kill()
 
     async def ingest(
         self, body: bytes, *, is_gzip: bool, sender: str, allowed: Sequence[str] | None, batch: str | None
@@ -159,11 +214,15 @@ class DetectionProcess:
         if not self._settings.workload:
             lines = sum(1 for line in body.splitlines() if line.strip())
             return IngestResult(0, lines, "no workload is configured: add a [[workload]] to the settings")
+        if self._lease is not None and not self._lease.is_valid and self._lease.has_standby:
+            raise EngineUnavailable("this server cannot renew its lease: another one may evaluate now")
         question = Ingest(0, body, is_gzip, sender, None if allowed is None else list(allowed), batch)
         return msgspec.msgpack.decode(await self._ask(question), type=IngestResult)
 
     async def answer(self, query: SeriesQuery) -> bytes:
         """Return a SeriesAnswer as JSON. Raise EngineUnavailable while the child is not running."""
+        if self.is_standby and self._answer_stored is not None:
+            return await asyncio.to_thread(self._answer_stored, query)
         return await self._ask(Query(0, query))
 
     def require_watched(self, workload: str) -> None:
@@ -206,13 +265,20 @@ class DetectionProcess:
         """Run the child again and again, with growing pauses while it fails."""
         failures, pause = 0, 0.0
         while True:
+            await self._lease_held.wait()
             began = self._clock.monotonic()
+            self._child_lease = None if self._lease is None else self._lease.number
+            if self._lease is not None and self._child_lease is None:  # lost, and `_apply_lease` runs next
+                await asyncio.sleep(0)
+                continue
             try:
                 await self._run_child()
             except OSError as error:
                 logger.warning("cannot start the detection process: %s", error)
             except Exception:
                 logger.exception("the detection process sent a message that cannot be handled")
+            if self._lease is not None and self._lease.number != self._child_lease:
+                continue  # it was killed because another server evaluates
             self.restarts += 1
             failures = 0 if self._clock.monotonic() - began >= STABLE_SECONDS else failures + 1
             pause = FAILURE_BACKOFF.delay(failures, pause, random.random) if failures else 0.0
@@ -231,7 +297,8 @@ class DetectionProcess:
         )
         assert child.stdout is not None
         try:
-            await self._send(child, Start(pickle.dumps(self._settings)))
+            await self._send(child, Start(pickle.dumps(self._settings), self._child_lease))
+            self._apply_lease()  # it may have been lost meanwhile
             await self._read(child, child.stdout)
         except EngineUnavailable:  # it ended before it had read its settings
             pass

@@ -39,10 +39,17 @@ async def alarm_history(
     workload: Annotated[str | None, QueryParameter(description=_WORKLOAD)] = None,
     name: Annotated[str | None, QueryParameter(description="Only this alarm.")] = None,
     limit: Annotated[int, QueryParameter(ge=1, le=1000)] = 100,
+    *,
+    include_all: Annotated[
+        bool,
+        QueryParameter(
+            name="all", description="Also alarms about single operations, first OKs, and the alarms of a first start."
+        ),
+    ] = False,
 ) -> list[dict[str, Any]]:
     """Return the latest changes, newest first, with the members of CloudWatch's AlarmHistoryItem."""
     found: list[dict[str, Any]] = msgspec.to_builtins(
-        await asyncio.to_thread(state.services.alarms.list_history, workload, name, limit)
+        await asyncio.to_thread(state.services.alarms.list_history, workload, name, limit, include_all=include_all)
     )
     return found
 

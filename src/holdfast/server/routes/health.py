@@ -36,6 +36,8 @@ class Ready(Struct, frozen=True, omit_defaults=True):
 
     Everybody may read this, so that the message of the error, which may contain paths, is only in the log.
     """
+    detection: Literal["active", "standby"] | None = None
+    """Whether this server evaluates, or stands by for another one on the same database; None without workloads."""
 
 
 @head("/health", include_in_schema=False)
@@ -62,7 +64,9 @@ async def ready(state: ServerState) -> Ready:
     If only a part fails, such as the queues, the answer is 200 with status `degraded` and the reason.
     """
     problems = await _require_ready(state)
-    return Ready("degraded" if problems else "ready", problems)
+    services = state.services
+    role: Literal["active", "standby"] = "standby" if services.detection.is_standby else "active"
+    return Ready("degraded" if problems else "ready", problems, role if services.workloads else None)
 
 
 async def _require_ready(state: ServerState) -> Mapping[str, str]:
@@ -107,7 +111,7 @@ class DatabaseProbe:
         if services.queues.problem is not None:
             problems["queues"] = services.queues.problem
         if not services.detection.is_running:
-            problems["detection"] = "Restarting"
+            problems["detection"] = "TakingOver" if services.detection.is_standby else "Restarting"
         return problems
 
 

@@ -11,6 +11,7 @@ from typing import Any
 from litestar import Request, Response, get, head
 from msgspec import Struct
 
+from holdfast._clock import SystemClock
 from holdfast._types import Verdict, ZoneStatus
 from holdfast.config import WorkloadSettings
 from holdfast.server.auth import build_route_options
@@ -18,7 +19,7 @@ from holdfast.server.credentials import Role
 from holdfast.server.push import StreamEvent
 from holdfast.server.state import ServerState
 from holdfast.server.streams import EventStream
-from holdfast.watch import RecordedVerdict, TrafficSample
+from holdfast.watch import AnnouncedDeploy, RecordedVerdict, TrafficSample
 
 _FILES = {
     "/": ("index.html", "text/html"),
@@ -46,6 +47,10 @@ class Overview(Struct, frozen=True):
     """Seconds of telemetry that a detector judges together."""
     current_verdicts: Mapping[str, Verdict]
     """The verdict of the latest window of each workload: `unknown` while there is not enough data."""
+    deploys: Sequence[AnnouncedDeploy]
+    """The announced deploys that are running."""
+    evaluating_server: str | None
+    """The URL of the server that evaluates, if this one stands by for it; otherwise None."""
 
 
 @get(list(_FILES), include_in_schema=False, sync_to_thread=False)
@@ -68,9 +73,11 @@ def _respond_file(request: Request[Any, Any, Any]) -> Response[Any]:
 
 @get("/v1/overview", summary="Show the current state", **build_route_options("zones", Role.VIEWER))
 async def overview(state: ServerState) -> Overview:
-    """Return workloads, zone statuses, the latest verdicts, and the recent traffic by second."""
+    """Return workloads, zone statuses, the latest verdicts, running deploys, and the recent traffic by second."""
     services = state.services
     verdicts = await asyncio.to_thread(services.watch_store.verdicts)
+    deploys = await asyncio.to_thread(services.deploys.list)
+    now = SystemClock().wall()
     return Overview(
         services.workloads,
         services.status_cache.snapshot().statuses,
@@ -78,6 +85,8 @@ async def overview(state: ServerState) -> Overview:
         services.detection.recent_traffic(),
         services.detection.bin_seconds,
         services.detection.current_verdicts(),
+        [deploy for deploy in deploys if deploy.is_running(now)],
+        services.detection.other_address,
     )
 
 

@@ -31,11 +31,12 @@ _ENCODINGS = {"": False, "identity": False, "gzip": True, "x-gzip": True}
     summary="Send telemetry",
     **build_route_options("telemetry", Role.SENDER, errors=(400, 413, 415)),
 )
-async def ingest(request: Request[Any, Any, Any], state: ServerState) -> Response[IngestResult]:
+async def ingest(request: Request[Any, Any, Any], state: ServerState) -> Response[IngestResult] | Response[bytes]:
     """Receive records in embedded metric format, one JSON object per line (`application/x-ndjson`), also as gzip.
 
     Records of workloads that are not the sender's are refused. A batch that arrives twice with the same header
-    `X-Holdfast-Batch` counts once. While detection restarts, the answer is 503: send the batch again.
+    `X-Holdfast-Batch` counts once. While detection restarts, the answer is 503: send the batch again. A server on
+    standby forwards the request to the server that evaluates.
     """
     sender = request.state.credential
     encoding = request.headers.get("content-encoding", "").strip().lower()
@@ -45,7 +46,12 @@ async def ingest(request: Request[Any, Any, Any], state: ServerState) -> Respons
     batch = request.headers.get(BATCH_HEADER)
     if batch is not None and not 0 < len(batch) <= _MAX_BATCH_CHARACTERS:
         raise InvalidValue(f"{BATCH_HEADER} has {len(batch)} characters: expected 1 to {_MAX_BATCH_CHARACTERS}")
-    result = await state.services.detection.ingest(
+    detection = state.services.detection
+    if detection.is_standby:
+        answer = await state.forwarder.forward(detection.other_address, await request.body(), request.headers)
+        kind = answer.headers.get("content-type", "application/json")
+        return Response(answer.body, status_code=answer.status, media_type=kind, headers=_ACCEPTED)
+    result = await detection.ingest(
         await request.body(),
         is_gzip=_ENCODINGS[encoding],
         sender=sender.id,

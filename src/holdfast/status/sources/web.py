@@ -1,4 +1,4 @@
-"""HTTP client for sources: a GET, or a stream of server-sent events."""
+"""HTTP client for sources and small requests: a GET, a POST, or a stream of server-sent events."""
 
 import http.client
 import socket
@@ -43,13 +43,22 @@ def connect(address: str, timeout: float) -> http.client.HTTPConnection:
 
 def http_get(address: str, headers: Mapping[str, str], timeout: float = TIMEOUT_SECONDS) -> HttpResponse:
     """GET the address over a new connection. Raise OSError or HTTPException without a response."""
+    return _request("GET", address, None, headers, timeout)
+
+
+def http_post(address: str, body: bytes, headers: Mapping[str, str], timeout: float = TIMEOUT_SECONDS) -> HttpResponse:
+    """POST a body to the address over a new connection. Raise OSError or HTTPException without a response."""
+    return _request("POST", address, body, headers, timeout)
+
+
+def _request(method: str, address: str, body: bytes | None, headers: Mapping[str, str], timeout: float) -> HttpResponse:
     parts = urlsplit(address)
     connection = connect(address, timeout)
     try:
-        connection.request("GET", parts.path + (f"?{parts.query}" if parts.query else ""), headers=dict(headers))
+        connection.request(method, parts.path + (f"?{parts.query}" if parts.query else ""), body, dict(headers))
         response = connection.getresponse()
-        body = response.read(MAX_RESPONSE_BYTES)
-        return HttpResponse(response.status, {name.lower(): value for name, value in response.getheaders()}, body)
+        content = response.read(MAX_RESPONSE_BYTES)
+        return HttpResponse(response.status, {name.lower(): value for name, value in response.getheaders()}, content)
     finally:
         connection.close()
 

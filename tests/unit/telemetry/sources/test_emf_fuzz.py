@@ -151,6 +151,7 @@ def test_eight_thousand_times_four_bodies_break_no_decoder(part: int, bodies: li
     check(bodies)
 
 
+@pytest.mark.no_cover
 def test_bodies_that_are_all_line_ends_or_brackets_take_no_more_than_their_length() -> None:
     decoder = EmfDecoder(WORKLOADS)
     assert decoder.decode(b"\n" * 200_000, NOW).refused == {}
