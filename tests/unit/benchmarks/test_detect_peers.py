@@ -86,8 +86,8 @@ def test_a_false_isolation_is_blamed_on_the_incident_or_deploy_that_may_have_cau
 
 def test_rates_are_those_of_a_year_with_two_incidents_a_week() -> None:
     parts = [
-        Part(0, [PROOF, 0], 5.0, {"deploy": 60, "regional": 10, "shared": 4}, [{"cause": "regional"}]),
-        Part(1, [PROOF, 1], 5.0, {"deploy": 65, "regional": 6, "shared": 5, "stall": 60}, [{"cause": "deploy"}]),
+        Part(0, 5.0, {"deploy": 60, "regional": 10, "shared": 4}, [{"cause": "regional"}]),
+        Part(1, 5.0, {"deploy": 65, "regional": 6, "shared": 5, "stall": 60}, [{"cause": "deploy"}]),
     ]
     rates = {each.cause: each for each in sum_up(parts)}
     assert rates["regional or shared"].rate == pytest.approx(1 / 25 * 2 * 365 / 7)
