@@ -43,6 +43,7 @@ from holdfast.detect.streams import (
     build_stream_state,
     drop_evidence,
     forget_evidence,
+    shift_times,
 )
 from holdfast.telemetry.window import Window
 
@@ -93,7 +94,9 @@ def evaluate(
     state: CalibratedState, window: Window, false_isolations: float, *, is_announced: bool
 ) -> tuple[CalibratedState, Verdict]:
     """Return the next state and the verdict of a window."""
-    if state.seen_until is not None and window.start < state.seen_until - window.seconds / 2:
+    if state.seen_until is not None and state.seen_until - window.start > MAX_GAP:
+        state = _set_back(state, window.start - state.seen_until)
+    elif state.seen_until is not None and window.start < state.seen_until - window.seconds / 2:
         return state, state.verdict or _build_verdict(window, _Conclusion(VerdictKind.UNKNOWN, _REPEATED, window.end))
     streams, instances = _continue(state, window)
     shared = {operation for resource in window.resources for operation in resource.operations}
@@ -133,7 +136,8 @@ def evaluate(
     for each in findings if is_open else ():
         if window.zones[each.zone] == verdict.zone:
             worst[each.signal] = max(each.excess, worst.get(each.signal, 0.0))
-    is_over = state.verdict is not None and verdict.kind is VerdictKind.HEALTHY
+    was_failure = state.verdict is not None and not _is_without_cause(state.verdict)
+    is_over = was_failure and verdict.kind is VerdictKind.HEALTHY
     found = CalibratedState(
         drop_evidence(step.state) if is_over else step.state,
         window.end,
@@ -148,6 +152,17 @@ def evaluate(
 
 _REPEATED = "this window was evaluated before"
 _NO_DATA = "fewer than two zones report requests, so no zone can be compared with others"
+
+
+def _set_back(state: CalibratedState, seconds: float) -> CalibratedState:
+    """Return the state for a clock that was set back, by a negative number of seconds, as if a gap had passed since."""
+    return replace(
+        state,
+        streams=None if state.streams is None else shift_times(state.streams, seconds - 2 * MAX_GAP),
+        seen_until=(state.seen_until or 0.0) + seconds - 2 * MAX_GAP,
+        regional_until=state.regional_until + seconds,
+        confirmed_at=state.confirmed_at + seconds,
+    )
 
 
 def _continue(state: CalibratedState, window: Window) -> tuple[StreamState, Sequence[InstanceBin]]:

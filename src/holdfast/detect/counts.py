@@ -333,7 +333,8 @@ def _measure_pool(state: CountState, found: Array, clump: float, seconds: float)
         measured = np.minimum((k - mean) ** 2, CLIP_VARIANCE * (clump * mean + mean**2 / bins) + CLIP_COUNT)
         excess = measured - clump * mean - unsure
         noise = np.divide(bins * excess, mean**2, out=np.zeros_like(mean), where=is_used)
-        weight = mean / (mean + FEW_COUNTS)
+        # The variance of such an estimate falls with the square of its counts.
+        weight = (mean / (mean + FEW_COUNTS)) ** 2
         sums.append([(weight * noise).sum(), weight.sum()])
     keep = decay(DISPERSION_MEMORY, bins * seconds)
     return {"pool_noise": state.pool_noise * keep + sums, "block": np.zeros_like(block), "block_bins": 0}

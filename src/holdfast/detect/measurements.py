@@ -92,8 +92,3 @@ def measure(window: Window, rows: Mapping[StreamKey, int]) -> Measurements:
         np.concatenate([np.zeros(0), *(part[2] for part in parts)]),
         window.instances if instances else tuple(("",) for _ in window.zones),
     )
-
-
-def count_instances(measurements: Measurements, zone: int) -> int:
-    """Return the number of instances of a zone that had requests."""
-    return int(np.count_nonzero(measurements.requests[:, zone].sum(axis=0)))

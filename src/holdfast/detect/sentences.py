@@ -71,8 +71,10 @@ def describe_finding(scene: Scene, finding: Finding, report: InstanceReport | No
     if reading["instances"] == 1:
         instances = "in its only instance, which cannot be told from the zone"
     if report is not None:
-        healthy = report.instances - len(report.worst)
-        instances = f"the other {healthy} instances of the zone do not" if healthy > 1 else "the other one does not"
+        healthy, is_slow = report.instances - len(report.worst), finding.signal is not Signal.FAULTS
+        instances = f"the other {healthy} instances of the zone {'are' if is_slow else 'do'} not"
+        if healthy == 1:
+            instances = f"the other one {'is' if is_slow else 'does'} not"
     since = f"since {format_time(finding.since)}"
     if finding.signal is Signal.FAULTS:
         own, rest = scene.get_rate(finding.row, [finding.zone]), scene.get_rate(finding.row, others)

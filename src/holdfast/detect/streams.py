@@ -240,6 +240,16 @@ def _arrange_instance_bin(found: InstanceBin, keys: tuple[StreamKey, ...]) -> In
     return replace(found, keys=keys, **changes)
 
 
+def shift_times(state: StreamState, seconds: float) -> StreamState:
+    """Return the state with all times later by `seconds`: for a clock that was set."""
+    return replace(
+        state,
+        first_seen=state.first_seen + seconds,
+        last_seen=state.last_seen + seconds,
+        started_at=state.started_at + seconds,
+    )
+
+
 def drop_evidence(state: StreamState) -> StreamState:
     """Return the state without the evidence of all zones: for the time after a verdict has closed."""
     return replace(

@@ -18,7 +18,7 @@ MARGIN = 0.7
 SHARE_MEMORY, LEVEL_MEMORY, DISPERSION_MEMORY = 1800.0, 300.0, 4 * 3600.0
 SILENT_BINS = 3
 SILENT_EVIDENCE, SILENT_EXPECTED = 7.0, 3.0
-"""Independent requests that must be missing before a zone counts as silent."""
+"""Evidence, and independent requests that must be missing, before a zone counts as silent."""
 MOVED = 0.5
 """Share of a silent zone's traffic that the others must get."""
 STALLS_PER_QUARTER = 540.0

@@ -1,4 +1,7 @@
-"""The calibrated detector as a whole, on a simulated service: which verdict, when, and in which words."""
+"""The calibrated detector as a whole, on a simulated service: which verdict, when, and in which words.
+
+Some tests need more than a second: before a scenario begins, the detector learns for half an hour, or 180 windows.
+"""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -135,6 +138,7 @@ def test_consumers_that_get_no_answers_are_affected() -> None:
     assert "no answers in use1-az1, use1-az3" in found.summary
 
 
+@pytest.mark.no_cover
 def test_a_resource_that_is_rarely_used_is_not_blamed_for_pauses() -> None:
     """One request in five minutes, in each zone: several minutes without a request are no failure."""
     rare = SharedResource("report-store", (HOME,))
@@ -146,7 +150,7 @@ def test_a_resource_that_is_rarely_used_is_not_blamed_for_pauses() -> None:
         client = replace(own, requests=requests, faults=np.zeros_like(requests))
         return replace(window, cells={**window.cells, Side.CLIENT: client}, resources=(rare,))
 
-    verdicts, _ = watch(simulate(start=START, length=WARM + 600), change=rarely)
+    verdicts, _ = watch(simulate(start=START, length=WARM + 600, instances=1), change=rarely)
     assert kinds(verdicts) == ["unknown", "healthy"]
 
 
@@ -215,6 +219,14 @@ def test_unknown_without_data_ends_with_the_next_window_that_has_data() -> None:
     assert kinds(verdicts) == ["unknown", "healthy"]
     assert [each.kind for each in verdicts[:4]] == ["unknown"] * 3 + ["healthy"]
     assert state.verdict is None
+
+    def without_second(window: Window) -> Window:
+        is_second = window.start == BEGIN + 10
+        return replace(window, cells={}, operations=(), instances=((),) * 3) if is_second else window
+
+    verdicts, _ = watch(simulate([failing(0, 1, 0.2)], length=60), warm_up(), without_second)
+    before, after_gap = (verdicts[index].evidence[TWO]["faults"]["evidence"] for index in (0, 2))
+    assert after_gap > before > 1, "the evidence from before still counts"
 
 
 def test_an_open_verdict_survives_windows_without_data() -> None:
@@ -302,6 +314,7 @@ def test_a_zone_that_returns_with_little_traffic_is_not_missing_any() -> None:
     assert (verdicts[-1].kind, verdicts[-1].zone) == (VerdictKind.ISOLATED, TWO)
 
 
+@pytest.mark.no_cover
 def test_a_zone_that_was_out_for_long_comes_back_without_suspicion_of_the_others() -> None:
     """Its share of the traffic was not forgotten while it had none."""
     verdicts, state = watch(simulate(length=2700), warm_up(), lambda window: take_out(window, BEGIN, BEGIN + 1800))
@@ -338,9 +351,21 @@ def test_a_repeated_window_changes_nothing() -> None:
     verdicts, state = watch(windows, warm_up())
     again, same = watch(windows[-1:], state)
     assert (again[0].id, same is state) == (verdicts[-1].id, True)
-    nothing, same = watch(list(simulate(start=START, length=10)), warm_up())
+    nothing, same = watch(list(simulate(start=BEGIN - 10, length=10)), warm_up())
     assert (nothing[0].kind, nothing[0].summary) == (VerdictKind.UNKNOWN, "this window was evaluated before")
     assert same is warm_up()
+
+
+def test_a_clock_that_is_set_back_costs_evidence_but_nothing_that_was_learned() -> None:
+    """Windows of an hour ago would else be taken for repeated ones, for an hour."""
+    hour_ago = BEGIN - 3600
+    failure = failing(BOTH, 1, 0.6, start=hour_ago + 60)
+    verdicts, state = watch(simulate([failure], start=hour_ago, length=120), warm_up())
+    assert kinds(verdicts) == ["healthy", "isolated"]
+    assert find_first(verdicts, "isolated").since == hour_ago + 60
+    assert state.seen_until == hour_ago + 120
+    new, _ = watch(simulate(start=hour_ago, length=10), CalibratedState(seen_until=BEGIN))
+    assert kinds(new) == ["unknown"]
 
 
 def test_other_zones_are_learned_anew() -> None:
@@ -409,6 +434,7 @@ def test_the_state_that_is_passed_in_stays_as_it_is() -> None:
     assert encode_state(warm_up()) == before
 
 
+@pytest.mark.no_cover
 def test_an_unused_zone_does_not_keep_the_level_of_traffic_from_being_learned() -> None:
     """Else the traffic of the first bin would be the usual one for ever, and a stall look like moved traffic."""
     growing = Effect(start=START, end=np.inf, traffic=4.0, ramp=1200.0)

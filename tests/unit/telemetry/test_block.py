@@ -218,6 +218,23 @@ def test_histograms_of_many_rows_add_up_as_single_ones_do(rows: list[Histogram],
         assert_same_histogram(taken.row(position), rows[index])
 
 
+@given(st.lists(HISTOGRAMS, max_size=6), st.data())
+def test_spread_histograms_are_at_their_positions_and_empty_elsewhere(
+    rows: list[Histogram], data: st.DataObject
+) -> None:
+    chosen = data.draw(st.lists(st.sampled_from(range(len(rows))), max_size=6)) if rows else []
+    size = len(chosen) + data.draw(st.integers(0, 4))
+    positions = sorted(data.draw(st.permutations(range(size)))[: len(chosen)])
+    found = Histograms.of(rows).spread(np.array(chosen, np.int64), np.array(positions, np.int64), size)
+    assert len(found.offsets) == size + 1
+    expected = dict(zip(positions, chosen, strict=True))
+    for position in range(size):
+        wanted = rows[expected[position]] if position in expected else Histogram()
+        assert_same_histogram(found.row(position), wanted)
+    merged = Histograms.merge([found], np.zeros(size, np.int64), 1).row(0)
+    assert merged.count == sum(rows[row].count for row in chosen)
+
+
 @pytest.mark.no_cover
 @given(BINS_BY_KEY)
 def test_another_process_reads_the_same_measurements(bins: dict[BinKey, Bin]) -> None:

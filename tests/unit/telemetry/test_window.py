@@ -1,11 +1,17 @@
 """The windows that detectors see of bins."""
 
+import numpy as np
 import pytest
 
 from holdfast import Operation, Side, Zone, ZoneState
 from holdfast.metrics import Histogram
-from holdfast.telemetry import Bin, BinKey, Deployment, Window, build_deltas, build_window
+from holdfast.telemetry import Bin, BinKey, Deployment, SharedResource, Window, build_deltas, build_window
+from holdfast.telemetry.block import build_blocks
+from holdfast.telemetry.series import SeriesTable
+from holdfast.telemetry.window import WindowIndex
 from tests.unit.telemetry.measured import AZ1, AZ2, CART, HOME, START, key, outcome
+
+DATABASE = SharedResource("primary-database", (Operation("db", "Query"),), AZ1)
 
 
 def test_a_window_reads_every_zone_also_the_silent_ones() -> None:
@@ -66,3 +72,33 @@ def test_a_window_has_arrays_by_operation_zone_and_instance_for_each_side() -> N
     assert window.cells[Side.CANARY].requests.ravel().tolist() == [0, 0, 0, 0, 7, 0, 0, 0]
     assert window.reading(AZ1, Side.CANARY).requests == 7
     assert window.reading(AZ1, Side.CLIENT).requests == 0
+
+
+def test_one_index_fills_the_windows_of_many_bins() -> None:
+    """The rows of a block have the order of the keys; those of other zones are left out."""
+    keys = [key(HOME, "az2", "i-2"), key(HOME, "az3", "i-1"), key(CART, "az1", "i-1"), key(HOME, "az1", "i-1")]
+    index = WindowIndex((AZ1, AZ2), keys)
+    empty = Window(workload="shop", start=START, seconds=10.0, zones=(AZ1, AZ2), resources=(DATABASE,))
+    for factor in (1, 2):
+        bins = [Bin(count_2xx=factor * number, success_seconds=Histogram.of([0.1] * number)) for number in (1, 2, 3, 4)]
+        by_key = dict(zip(keys, bins, strict=True))
+        window = index.fill(empty, build_blocks(by_key, SeriesTable(), 10.0)[0].take(find_rows(by_key)))
+        assert window.resources == (DATABASE,)
+        assert window.instances == (("i-1",), ("i-2",))
+        server = window.cells[Side.SERVER]
+        assert server.requests[:, :, 0].tolist() == [[3 * factor, 0], [4 * factor, factor]]
+        assert [server.success_seconds.row(cell).count for cell in range(4)] == [3, 0, 4, 1]
+
+
+def find_rows(bins: dict[BinKey, Bin]) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
+    """Return the rows of the block of `bins` in the order of their keys."""
+    table = SeriesTable()
+    numbers = build_blocks(bins, table, 10.0)[0].numbers.tolist()
+    return np.array([numbers.index(table.number(each)) for each in bins], np.int64)
+
+
+def test_a_zone_may_be_measured_by_instances_without_names() -> None:
+    bins = {key(HOME, "az1", ""): Bin(count_2xx=2), key(HOME, "az2", "i-2"): Bin(count_2xx=1)}
+    window = build_window("shop", (AZ1, AZ2), START, 10.0, bins, resources=[DATABASE])
+    assert window.instances == (("",), ("i-2",))
+    assert (window.reading(AZ1).instances, window.resources) == (1, (DATABASE,))

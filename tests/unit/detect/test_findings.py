@@ -1,0 +1,230 @@
+"""Which evidence isolates a zone, and which guard holds the rest back."""
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from msgspec.structs import replace
+
+from holdfast.detect import latency
+from holdfast.detect.cusum import Array
+from holdfast.detect.findings import (
+    Finding,
+    Guard,
+    Signal,
+    Situation,
+    find_all,
+    find_strongest,
+    is_regional,
+    outlasts_deploy,
+)
+from holdfast.detect.streams import StreamState, StreamStep, pack_evidence
+from tests.table import every_row
+from tests.unit.detect.service import failing, simulate
+from tests.unit.detect.steps import (
+    BEGIN,
+    HOME,
+    POOL,
+    ZONE,
+    build_slow_step,
+    build_step,
+    change_cell,
+    change_part,
+    get_warm,
+    run,
+    situate,
+)
+
+
+def find(step: StreamStep, signal: Signal, row: int, situation: Situation | None = None) -> Finding:
+    [found] = [each for each in find_all(step, situation or situate()) if (each.signal, each.row) == (signal, row)]
+    assert found.zone == ZONE
+    return found
+
+
+def test_a_failing_zone_passes_all_guards_and_no_other_zone_has_evidence() -> None:
+    found = find_all(build_step(), situate())
+    assert {each.zone for each in found} == {ZONE}
+    assert find(build_step(), Signal.FAULTS, HOME).guard is None
+    pool = find(build_step(), Signal.FAULTS, POOL)
+    assert (pool.guard, pool.is_fast, pool.since) == (None, True, BEGIN)
+    assert pool.evidence >= pool.threshold
+
+
+def test_each_guard_holds_evidence_from_counts_back() -> None:
+    state = build_step().state.counts
+    other = 2
+
+    def check(row: tuple[Guard, int, Callable[[], dict[str, Any]]]) -> None:
+        guard, stream, build = row
+        step = change_part(build_step(), "counts", **build())
+        assert find(step, Signal.FAULTS, stream).guard is guard
+
+    def set_cell(name: str, stream: int, zone: int, value: float) -> dict[str, Any]:
+        return {name: change_cell(getattr(state, name), (stream, zone), value)}
+
+    slow = state.slow_faults[HOME, ZONE]
+    expected = state.slow_expected[HOME, ZONE]
+    rise = (slow + 0.5) / (expected + 0.5)
+    others_expected = state.slow_expected[HOME, other]
+
+    def lift_other(share: float) -> dict[str, Any]:
+        """Return the counts with which another zone has this share of the rise of the failing one."""
+        return set_cell("slow_faults", HOME, other, share * rise * (others_expected + 0.5) - 0.5)
+
+    every_row(
+        [
+            (Guard.OTHERS_TOO, HOME, lambda: set_cell("against_others", HOME, ZONE, math.log(200) - 0.1)),
+            (
+                Guard.OTHERS_TOO,
+                HOME,
+                lambda: (
+                    set_cell("against_others", HOME, other, math.log(200) + 0.1)
+                    | set_cell("evidence", HOME, other, 0.1)
+                ),
+            ),
+            (Guard.NOT_WORSE, HOME, lambda: lift_other(0.7)),
+            (Guard.UNWELL, HOME, lambda: lift_other(0.3)),
+            (Guard.UNWELL, POOL, lambda: set_cell("evidence", POOL, other, 9.0) | pool_rise(0.3)),
+            (Guard.SMALL, HOME, lambda: set_cell("slow_requests", HOME, ZONE, 1e7)),
+        ],
+        check,
+        lambda row: f"{row[0].name} in stream {row[1]}",
+    )
+
+    well = lift_other(0.1) | {"against_others": change_cell(state.against_others, (HOME, ZONE), 16.0)}
+    assert find(change_part(build_step(), "counts", **well), Signal.FAULTS, HOME).guard is None
+    weak = lift_other(0.1) | {"against_others": change_cell(state.against_others, (HOME, ZONE), 11.0)}
+    assert find(change_part(build_step(), "counts", **weak), Signal.FAULTS, HOME).guard is Guard.UNWELL
+
+
+def pool_rise(share: float) -> dict[str, Any]:
+    state = build_step().state.counts
+    rise = (state.slow_faults[POOL, ZONE] + 0.5) / (state.slow_expected[POOL, ZONE] + 0.5)
+    value = share * rise * (state.slow_expected[POOL, 2] + 0.5) - 0.5
+    return {"slow_faults": change_cell(state.slow_faults, (POOL, 2), value)}
+
+
+def test_after_a_regional_failure_only_the_pool_isolates() -> None:
+    regional = situate(regional_until=BEGIN + 61)
+    assert find(build_step(), Signal.FAULTS, HOME, regional).guard is Guard.REGIONAL
+    assert find(build_step(), Signal.FAULTS, POOL, regional).guard is None
+    assert find(build_slow_step(), Signal.LATENCY, POOL, regional).guard is Guard.REGIONAL
+
+
+def test_a_zone_that_is_out_is_not_one_of_the_others() -> None:
+    state = build_step().state.counts
+    against_others = change_cell(state.against_others, (HOME, 2), 9.0)
+    evidence = change_cell(state.evidence, (HOME, 2), 1.0)
+    step = change_part(build_step(), "counts", against_others=against_others, evidence=evidence)
+    only_two = np.array([True, True, False])
+    assert find(step, Signal.FAULTS, HOME).guard is Guard.OTHERS_TOO
+    assert find(step, Signal.FAULTS, HOME, situate(active=only_two)).guard is None
+
+
+def test_each_guard_holds_evidence_from_latency_back() -> None:
+    state = build_slow_step().state.latency
+    assert find(build_slow_step(), Signal.LATENCY, HOME).guard is None
+    assert find(build_slow_step(), Signal.LATENCY, HOME).is_fast
+    shifts = latency.get_shifts(state, fast=False)[HOME]
+
+    def slow_down(zone: int, shift: float) -> dict[str, Any]:
+        more = (shift - shifts[zone]) * state.slow_counts[HOME, zone]
+        return {"slow_logs": change_cell(state.slow_logs, (HOME, zone), state.slow_logs[HOME, zone] + more)}
+
+    rows: list[tuple[Guard, dict[str, Any]]] = [
+        (Guard.OWN_PAST, {"against_past": change_cell(state.against_past, (HOME, ZONE), 5.0)}),
+        (Guard.OTHERS_TOO, {"evidence": change_cell(state.evidence, (HOME, 2), 7.0)}),
+        (Guard.SMALL, slow_down(ZONE, math.log(1.14))),
+        (Guard.NOT_WORSE, slow_down(2, shifts[ZONE] / 2.9)),
+    ]
+
+    def check(row: tuple[Guard, dict[str, Any]]) -> None:
+        assert find(change_part(build_slow_step(), "latency", **row[1]), Signal.LATENCY, HOME).guard is row[0]
+
+    every_row(rows, check, lambda row: row[0].name)
+
+
+def test_evidence_that_a_deploy_explains_is_held_back_where_one_may_run() -> None:
+    """Few requests are affected: the sums of the last seconds say so."""
+    state = build_step().state.counts
+    quiet = change_part(build_step(), "counts", fast_faults=state.fast_expected)
+    assert find(quiet, Signal.FAULTS, HOME).guard is Guard.DEPLOY
+    elsewhere = np.array([True, False, True])
+    assert find(quiet, Signal.FAULTS, HOME, situate(must_outlast_deploy=elsewhere)).guard is None
+    recent = [pack_evidence(np.full((2, POOL + 1, 3), 2.0)) for _ in range(60)]
+    lasting = replace(quiet, state=replace(quiet.state, deploy_faults=recent))
+    found = find(lasting, Signal.FAULTS, HOME)
+    assert (found.guard, found.is_fast) == (None, False)
+
+
+def repeat(*parts: tuple[int, float]) -> list[Array]:
+    """Return the evidence of bins for one rise."""
+    return [np.array([value]) for number, value in parts for _ in range(number)]
+
+
+@pytest.mark.parametrize(
+    ("recent", "needed", "expected"),
+    [
+        (repeat((19, 3.0)), 1.0, False),  # as long as a deploy
+        (repeat((20, 3.0)), 3.0, True),  # ten seconds longer
+        (repeat((20, 3.0)), 3.1, False),
+        (repeat((19, 3.0), (10, 0.5)), 5.0, True),
+        (repeat((19, 3.0), (10, 0.5)), 5.1, False),
+        (repeat((10, 3.0), (20, -0.1), (9, 3.0)), 1.0, True),  # the best minutes are those of both bursts
+        (repeat((25, 3.0), (3, -0.1)), 5.0, False),  # it has ended
+        (repeat((30, 3.0), (40, -3.0), (10, 3.0)), 1.0, False),  # the evidence was zero in between
+        ([], 1.0, False),
+        ([np.array([-1.0, 1.0])] * 30, 11.0, True),  # any of the rises suffices
+    ],
+)
+def test_evidence_outlasts_a_deploy_if_enough_remains_without_its_best_minutes(
+    recent: list[Array], needed: float, expected: bool
+) -> None:
+    assert outlasts_deploy(recent, needed, 10.0) is expected
+
+
+def with_throughput(zone: int, evidence: float, predicted: float, silent_bins: float = 0.0) -> StreamStep:
+    step = build_step()
+    found = step.state.throughput
+    state = replace(
+        found,
+        evidence=np.where(np.arange(3) == zone, evidence, 0.0) * np.ones((3, 1)),
+        silent_bins=np.where(np.arange(3) == zone, silent_bins, 0.0),
+        rising_bins=np.full(3, 4.0),
+    )
+    return replace(step, state=replace(step.state, throughput=state), predicted_requests=np.full(3, predicted))
+
+
+def test_a_drop_of_traffic_isolates_where_enough_is_expected_and_silence_does_not() -> None:
+    found = find(with_throughput(ZONE, 30.0, 100.0), Signal.THROUGHPUT, POOL)
+    assert (found.guard, found.since, found.is_fast) == (None, BEGIN + 20, True)
+    assert find(with_throughput(ZONE, 30.0, 99.0), Signal.THROUGHPUT, POOL).guard is Guard.TRAFFIC
+    silent = find_all(with_throughput(ZONE, 30.0, 100.0, silent_bins=1.0), situate())
+    assert Signal.THROUGHPUT not in {each.signal for each in silent}
+
+
+def test_the_strongest_evidence_of_every_zone_and_signal_is_shown() -> None:
+    found = {(each.zone, each.signal): each for each in find_strongest(build_step(), situate())}
+    assert len(found) == 3 * 4
+    assert found[ZONE, Signal.FAULTS].evidence > 15
+    assert found[0, Signal.FAULTS].evidence < 5
+    assert found[0, Signal.FAULTS].guard is Guard.EVIDENCE
+    assert all(each.evidence >= 0 for each in found.values())
+    step = replace(build_step(), is_known=np.zeros(POOL + 1, np.bool_))
+    guards = {each.guard for each in find_strongest(step, situate()) if each.signal is Signal.FAULTS}
+    assert guards == {Guard.LEARNING}
+
+
+def test_two_zones_that_are_worse_than_usual_are_regional_by_faults_or_by_latency() -> None:
+    assert not is_regional(build_step().state)
+    both, _ = run(get_warm(), simulate([failing(slice(0, 2), slice(0, 2), 0.2)], length=60))
+    assert is_regional(both)
+    assert not is_regional(get_warm())
+    state: StreamState = build_slow_step().state
+    past = state.latency.against_past.copy()
+    past[:, POOL, 2] = past[:, POOL, ZONE]
+    assert not is_regional(state)
+    assert is_regional(replace(state, latency=replace(state.latency, against_past=past)))
