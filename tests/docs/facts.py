@@ -73,6 +73,7 @@ PACKAGES = (
     "holdfast.shards.report",
     "holdfast.shards.stores",
     "holdfast.simulate",
+    "holdfast.simulate.zones",
     "holdfast.status",
     "holdfast.status.export",
     "holdfast.status.sns",

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast._errors import MissingExtra
 from holdfast.telemetry.bins import BIN_SECONDS, Bin, BinDelta, BinKey, build_deltas
+from holdfast.telemetry.context import Deployment, SharedResource
 from holdfast.telemetry.emf import RequestRecord, encode_emf
 from holdfast.telemetry.faults import FaultStatuses
 
 if TYPE_CHECKING:
-    from holdfast.telemetry.window import Cells, Deployment, SharedResource, Window, ZoneReading, build_window
+    from holdfast.telemetry.window import Cells, Window, ZoneReading, build_window
 
 __all__ = [
     "BIN_SECONDS",
@@ -32,7 +33,7 @@ __all__ = [
     "encode_emf",
 ]
 
-_OF_WINDOWS = frozenset({"Cells", "Deployment", "SharedResource", "Window", "ZoneReading", "build_window"})
+_OF_WINDOWS = frozenset({"Cells", "Window", "ZoneReading", "build_window"})
 
 if not TYPE_CHECKING:  # with __getattr__, a type checker would accept any attribute name
 

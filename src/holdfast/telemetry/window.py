@@ -8,22 +8,10 @@ import numpy as np
 from holdfast._types import Operation, Side, Zone, ZoneState
 from holdfast.telemetry.bins import Bin, BinKey
 from holdfast.telemetry.block import COUNTS, Block, Histograms, Integers
+from holdfast.telemetry.context import Deployment, SharedResource
 
 LATENCY_QUANTILE = 0.9
 """The latency quantile of a zone: p90 shows slowness that the median hides, and ignores a few outliers."""
-DEPLOYMENT_SECONDS = 900.0
-"""A window has the deployments of this many seconds before its end: some faults only show after a deployment."""
-
-
-@dataclass(frozen=True, slots=True)
-class Deployment:
-    """An announced deployment. Failures and slow requests in its zone may be caused by it, also shortly after it."""
-
-    zone: Zone | None
-    """None means all zones at the same time."""
-    start: float
-    end: float
-    """When it ended. While it runs, when it will have expired, which is after the end of the window."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,17 +31,6 @@ class ZoneReading:
     def fault_rate(self) -> float:
         """Share of requests that ended in a fault; 0 if there were no requests."""
         return self.faults / self.requests if self.requests else 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class SharedResource:
-    """A resource that has one active instance, in one zone, and that all zones use: a primary database, a cache."""
-
-    name: str
-    operations: tuple[Operation, ...]
-    """The operations by which consumers use it, as they measure them on the client side."""
-    zone: Zone | None = None
-    """The zone that it is in, if that is known."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

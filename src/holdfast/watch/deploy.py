@@ -8,7 +8,7 @@ from msgspec import Struct
 from holdfast._errors import Conflict, InvalidValue, NotFound
 from holdfast._names import CONTROL_CHARACTERS, check_workload_name, parse_zone
 from holdfast._types import Zone
-from holdfast.telemetry.window import Deployment
+from holdfast.telemetry.context import Deployment
 
 DEFAULT_SECONDS = 900.0
 """Seconds after which an announcement expires: longer than most deploys, so that few are still running then."""

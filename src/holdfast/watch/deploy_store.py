@@ -7,7 +7,7 @@ from holdfast._clock import Clock, SystemClock
 from holdfast._errors import Conflict, NotFound
 from holdfast._types import Zone
 from holdfast.engines import Database, Migration, Row, Transaction
-from holdfast.telemetry.window import DEPLOYMENT_SECONDS
+from holdfast.telemetry.context import DEPLOYMENT_SECONDS
 from holdfast.watch.deploy import (
     KEPT_SECONDS,
     MAX_RUNNING,

@@ -91,6 +91,8 @@ COMMANDS = [
     "shards remove",
     "shards report",
     "shards suspects",
+    "simulate",
+    "simulate zones",
     "telemetry",
     "telemetry send",
     "telemetry show",
@@ -121,6 +123,7 @@ GROUPS = [
     "export",
     "queue",
     "shards",
+    "simulate",
     "telemetry",
     "zone",
 ]

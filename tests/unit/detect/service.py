@@ -12,7 +12,7 @@ from holdfast import Operation, Side, Verdict, Zone
 from holdfast.detect.calibration import CalibratedState
 from holdfast.detect.detectors.calibrated import CalibratedDetector, CalibratedOptions
 from holdfast.detect.measurements import StreamKey
-from holdfast.simulate.zones.traffic import LOWEST_BUCKET, Effect, Fleet, SimulatedBin, TrafficSimulation
+from holdfast.simulate.zones.traffic import Effect, Fleet, SimulatedBin, TrafficSimulation
 from holdfast.telemetry import SharedResource, Window
 from holdfast.telemetry.block import Histograms
 from holdfast.telemetry.window import Cells
@@ -66,11 +66,12 @@ def build_window(found: SimulatedBin, rows: Sequence[StreamKey] = ROWS, **more: 
     cells = {}
     for side in dict.fromkeys(key.side for key in rows):
         own = {operations.index(key.operation): row for row, key in enumerate(rows) if key.side is side}
-        requests, faults, latencies = (
+        requests, faults = (
             np.stack([each[own[row]] if row in own else np.zeros_like(each[0]) for row in range(len(operations))])
-            for each in (found.requests, found.faults, found.latencies)
+            for each in (found.requests, found.faults)
         )
-        cells[side] = Cells(requests, faults, np.zeros_like(requests), build_histograms(latencies), EMPTY)
+        latencies = move_histograms(found, own, requests.size)
+        cells[side] = Cells(requests, faults, np.zeros_like(requests), latencies, EMPTY)
     names = tuple(tuple(f"{zone}-i{number}" for number in range(found.requests.shape[2])) for zone in ZONES)
     return Window(
         workload="shop",
@@ -85,15 +86,15 @@ def build_window(found: SimulatedBin, rows: Sequence[StreamKey] = ROWS, **more: 
     )
 
 
-def build_histograms(latencies: NDArray[np.int64]) -> Histograms:
-    """Return the histograms of counts by cell and bucket."""
-    flat = latencies.reshape(int(np.prod(latencies.shape[:3])), -1)
-    cells, buckets = np.nonzero(flat)
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(cells, minlength=len(flat)))])
-    nothing = np.zeros(len(flat))
-    return Histograms(
-        offsets, buckets + LOWEST_BUCKET, flat[cells, buckets], nothing.astype(np.int64), nothing, nothing, nothing
+def move_histograms(found: SimulatedBin, rows: dict[int, int], size: int) -> Histograms:
+    """Return the latencies of some rows at other ones, and empty histograms elsewhere."""
+    width = int(np.prod(found.requests.shape[1:]))
+    targets = sorted(rows)
+    sources, positions = (
+        (np.array(each)[:, None] * width + np.arange(width)).reshape(-1)
+        for each in ([rows[target] for target in targets], targets)
     )
+    return found.latencies.spread(sources, positions, size)
 
 
 EMPTY = Histograms.of([])
