@@ -38,7 +38,7 @@ from benchmarks._report import Report
 from holdfast import Zone
 from holdfast._types import Verdict, VerdictKind
 from holdfast.detect.detector import Detector
-from holdfast.simulate.zones.traffic import SimulatedBin, TrafficSimulation
+from holdfast.simulate.zones.traffic import SimulatedBin, TrafficSimulation, pack_histograms
 
 PROCESSES = 2
 AFTERMATH = 900.0
@@ -194,7 +194,8 @@ def _run_peers(
 
 
 def _without_latencies(measured: SimulatedBin) -> SimulatedBin:
-    return replace(measured, latencies=np.zeros(0, np.int64))
+    none = np.zeros(0, np.int64)
+    return replace(measured, latencies=pack_histograms(none, none, none, 0))
 
 
 def measure(report: Report, *, fleets: int, failures: int, names: Sequence[str], split: int) -> None:

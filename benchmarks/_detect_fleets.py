@@ -15,11 +15,11 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from holdfast import Operation, Side, Zone
+from holdfast import Operation, Zone
 from holdfast.detect.detector import DETECTORS, Detector, build_detector
-from holdfast.simulate.zones.traffic import LOWEST_BUCKET, Effect, Fleet, SimulatedBin
-from holdfast.telemetry.block import Histograms
-from holdfast.telemetry.window import Cells, Window
+from holdfast.simulate.zones.traffic import Effect, Fleet, SimulatedBin
+from holdfast.simulate.zones.windows import to_window
+from holdfast.telemetry.window import Window
 
 TUNING, PROOF = 1, 2
 """The first word of every seed. Tune the detector with TUNING alone; figures that are published come from PROOF."""
@@ -148,23 +148,8 @@ class Arranger:
         )
 
     def arrange(self, measured: SimulatedBin) -> Window:
-        size = measured.requests.size
-        flat = measured.latencies.reshape(size, -1)
-        cells, buckets = np.nonzero(flat)
-        offsets = np.zeros(size + 1, np.int64)
-        np.cumsum(np.bincount(cells, minlength=size), out=offsets[1:])
-        zero, none, unused = np.zeros(size, np.int64), np.zeros(0, np.int64), np.zeros(size)
-        latencies = Histograms(offsets, buckets + LOWEST_BUCKET, flat[cells, buckets], zero, unused, unused, unused)
-        empty = Histograms(np.zeros(size + 1, np.int64), none, none, zero, unused, unused, unused)
-        side = Cells(measured.requests, measured.faults, np.zeros_like(measured.requests), latencies, empty)
-        return Window(
-            workload="shop",
-            start=measured.start,
-            seconds=SECONDS,
-            zones=self._zones,
-            operations=self._operations,
-            instances=self._instances,
-            cells={Side.SERVER: side},
+        return to_window(
+            measured, zones=self._zones, operations=self._operations, instances=self._instances, seconds=SECONDS
         )
 
 

@@ -59,7 +59,7 @@ def measure(report: Report) -> None:
         windows[is_failing] = [arranger.arrange(simulation.step(at)) for _ in range(DISTINCT)]
     calm = windows[False][0]
     keys = [
-        BinKey("shop", operation, zone, instance, Side.SERVER)
+        BinKey(calm.workload, operation, zone, instance, Side.SERVER)
         for operation in calm.operations
         for zone, names in zip(calm.zones, calm.instances, strict=True)
         for instance in names
@@ -70,7 +70,7 @@ def measure(report: Report) -> None:
     for tick in range(TICKS):
         is_failing = tick >= TICKS // 2
         empty = Window(
-            workload="shop",
+            workload=calm.workload,
             start=START + (LEARNED_BINS + tick) * SECONDS,
             seconds=SECONDS,
             zones=ZONES[:3],
