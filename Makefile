@@ -1,7 +1,7 @@
 # Every target does its own set-up. A new machine needs python3 (3.11 or newer), make, git and the package registries.
 SHELL := bash
 .DEFAULT_GOAL := help
-.PHONY: help install demo test proof check format bench soak attack docs lock clean
+.PHONY: help install demo test proof check format bench bench-year soak attack docs lock clean
 
 BIN := .venv/bin
 INSTALLED := .venv/.installed
@@ -11,7 +11,7 @@ ARGS ?=
 PART ?=
 
 help:  ## List the targets
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(INSTALLED)  ## Create the full development environment in .venv
 $(INSTALLED): pyproject.toml requirements/uv.txt requirements/dev.txt scripts/install
@@ -40,6 +40,9 @@ format: $(INSTALLED)  ## Format, and apply automatic fixes
 
 bench: $(INSTALLED)  ## Run all benchmarks (ARGS=--quick: each under a minute, that of queues under five)
 	@status=0; for file in benchmarks/[a-z]*.py; do $(BIN)/python $$file $(ARGS) || status=1; done; exit $$status
+
+bench-year: $(INSTALLED)  ## Count false isolations in 180 simulated days (about an hour on two cores; continues where it was stopped)
+	@$(BIN)/python benchmarks/detect.py --part year --whole
 
 soak: $(INSTALLED)  ## Kill the queue's processes repeatedly, and account for every message (about 10 minutes)
 	@scripts/soak $(ARGS)

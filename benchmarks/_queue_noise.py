@@ -19,9 +19,9 @@ from typing import Any
 
 from benchmarks._harness import Goal
 from benchmarks._queue_child import Child
-from benchmarks._queue_report import Report, milliseconds, percentile
 from benchmarks._queue_roles import CONCURRENCY
 from benchmarks._queue_servers import Engine, Servers
+from benchmarks._report import Report, milliseconds, percentile
 
 FIFO: Mapping[str, Any] = {
     "lanes": 1,

@@ -19,8 +19,8 @@ from typing import Any
 from benchmarks._harness import Goal
 from benchmarks._queue_child import Child
 from benchmarks._queue_noise import FIFO
-from benchmarks._queue_report import Report, milliseconds, percentile
 from benchmarks._queue_servers import Servers
+from benchmarks._report import Report, milliseconds, percentile
 
 RATE = 400.0
 HOUR = 3600.0

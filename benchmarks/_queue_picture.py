@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks._queue_noise import FIFO, TEN, Heard, Noise, listen, tell
-from benchmarks._queue_report import Report, milliseconds
 from benchmarks._queue_roles import CONCURRENCY
 from benchmarks._queue_servers import Servers
+from benchmarks._report import Report, milliseconds
 from holdfast.simulate.pictures import Scale, build_svg, text
 
 LEFT, RIGHT, TOP, ROW, WIDTH = 190.0, 175.0, 64.0, 44.0, 860.0

@@ -14,8 +14,8 @@ import apsw
 
 from benchmarks._harness import Goal
 from benchmarks._queue_child import ROOT, Child, megabytes
-from benchmarks._queue_report import Report, milliseconds
 from benchmarks._queue_servers import Engine, Servers
+from benchmarks._report import Report, milliseconds
 from holdfast.queue import OutgoingMessage, Queue
 
 TENANTS = [f"tenant-{number}" for number in range(1000)]

@@ -13,8 +13,8 @@ from typing import Any
 
 from benchmarks._harness import Benchmark, Contender, Goal, Results, Work, paired_ratio, run, table
 from benchmarks._queue_child import Child
-from benchmarks._queue_report import Report
 from benchmarks._queue_servers import Servers
+from benchmarks._report import Report
 
 TENANTS = [f"tenant-{number}" for number in range(20)]
 LIMITED = TENANTS[::4]

@@ -30,8 +30,8 @@ from benchmarks import _queue_outage as outage
 from benchmarks import _queue_picture as picture
 from benchmarks import _queue_size as size
 from benchmarks import _queue_throughput as throughput
-from benchmarks._queue_report import Report
 from benchmarks._queue_servers import Servers
+from benchmarks._report import Report
 
 PARTS = {
     "throughput": throughput.measure,
@@ -48,7 +48,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--part", choices=list(PARTS), action="append", help="this part alone; may be repeated")
     parser.add_argument("--svg", type=Path, help="write the picture to this file")
     chosen = parser.parse_args(arguments)
-    report, servers = Report(chosen.svg), Servers()
+    report, servers = Report("queue", chosen.svg), Servers()
     try:
         for name in chosen.part or PARTS:
             report.say(f"{name}:")

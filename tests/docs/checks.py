@@ -23,7 +23,7 @@ _VARIABLE = re.compile(r"\bHOLDFAST_[A-Z][A-Z_]*")
 _ADDRESS = re.compile(r"http://127\.0\.0\.1:8470(/[\w/{}$.-]*)")
 _PATH = re.compile(r"(?:[A-Z]+ )?(/(?:v1|health|ready|status/|openapi|page)[\w/{}.-]*)")
 _FILE = re.compile(r"(?:\.ci|benchmarks|docs|examples|requirements|scripts|src|tests)/[\w./-]*")
-_MAKE = re.compile(r"(?:^|\s)make ([a-z]+)")
+_MAKE = re.compile(r"(?:^|\s)make ([a-z]+(?:-[a-z]+)*)")
 
 
 def check_commands(commands: Mapping[str, set[str]], page: Page) -> list[str]:

@@ -1,4 +1,4 @@
-"""What the parts of the queue benchmark found: lines for people, numbers for machines, and goals."""
+"""Report what a benchmark of several parts finds: lines for people, numbers for machines, and goals."""
 
 import json
 import math
@@ -12,7 +12,8 @@ from benchmarks._harness import Goal
 class Report:
     """Collects what is found, and prints it as it comes."""
 
-    def __init__(self, picture: Path | None = None) -> None:
+    def __init__(self, name: str, picture: Path | None = None) -> None:
+        self.name = name
         self.picture = picture
         """Where to draw it, if somewhere."""
         self.goals: list[Goal] = []
@@ -21,7 +22,7 @@ class Report:
     def progress(self, text: str) -> None:
         """For whoever waits in front of a terminal."""
         if sys.stderr.isatty():
-            print(f"queue: {text}", file=sys.stderr)
+            print(f"{self.name}: {text}", file=sys.stderr)
 
     def say(self, line: str) -> None:
         print(line, flush=True)
@@ -41,7 +42,7 @@ class Report:
         fields = ("name", "value", "goal", "better", "met")
         goals = [{field: getattr(goal, field) for field in fields} for goal in self.goals]
         numbers = {name: float(f"{value:.6g}") for name, value in self.numbers.items()}
-        print(json.dumps({"benchmark": "queue", "goals": goals, "numbers": numbers}, allow_nan=False), flush=True)
+        print(json.dumps({"benchmark": self.name, "goals": goals, "numbers": numbers}, allow_nan=False), flush=True)
         return 0 if all(goal.met for goal in self.goals) else 1
 
 
