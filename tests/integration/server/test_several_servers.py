@@ -36,7 +36,7 @@ detector = {min_requests = 1, consecutive_windows = 1}
 LEASE_SECONDS = 2
 
 
-@pytest.fixture(params=["sqlite", "postgres"])
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.proof)])
 def settings(request: pytest.FixtureRequest) -> Iterator[str]:
     with ExitStack() as opened:
         url = "sqlite:"

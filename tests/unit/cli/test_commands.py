@@ -79,6 +79,7 @@ COMMANDS = [
     "queue send",
     "queue sweep",
     "queue top",
+    "replay",
     "shards",
     "shards assign",
     "shards blast-radius",

@@ -270,6 +270,7 @@ def measure_longest(readers: int, *, retries: bool) -> tuple[int, float, int]:
     return result.event_count, result.seconds, longest.calls + locks
 
 
+@pytest.mark.proof
 def test_the_longest_run_stays_below_the_limits_of_aws_and_of_its_timeout() -> None:
     """Every reader adds the same, and so does every failed attempt of a task."""
     none, one = measure_longest(0, retries=False), measure_longest(1, retries=False)
