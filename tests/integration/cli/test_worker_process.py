@@ -185,16 +185,19 @@ def scrape(port: int, path: str = "/metrics") -> httpx.Response:
 
 
 def handled(port: int, result: str = "acked") -> int | None:
-    """Messages that ended so in the process that listens there; None: nobody does."""
+    """Messages that ended so in the process that listens there; None: nobody does, or its worker has not begun."""
     try:
         text = scrape(port).text
     except httpx.TransportError:
         return None
-    (line,) = [
+    lines = [
         line
         for line in text.splitlines()
         if line.startswith(f'holdfast_queue_handled_total{{queue="mail",result="{result}"}} ')
     ]
+    if not lines:
+        return None
+    (line,) = lines
     return int(line.split()[-1])
 
 
