@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
 from typing import Any, TypeGuard, get_args
@@ -131,7 +132,8 @@ def _read(file: Path) -> str:
         raise SettingsError(f"cannot read {file}: {error}") from error
 
 
-def list_setting_types(struct: type[msgspec.Struct] = Settings, parent: SettingPath = ()) -> dict[SettingPath, Any]:
+@cache
+def list_setting_types(struct: type[msgspec.Struct] = Settings, parent: SettingPath = ()) -> Mapping[SettingPath, Any]:
     """Return the type of every setting by its path. `ANY_INDEX` in a path stands for each element of a list."""
     found: dict[SettingPath, Any] = {}
     for field in msgspec.structs.fields(struct):

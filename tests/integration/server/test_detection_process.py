@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import uvloop
 
 from holdfast import EngineUnavailable, InvalidValue, VerdictKind, Zone, ZoneState
 from holdfast.config import Settings, WorkloadSettings
@@ -94,7 +95,11 @@ class Supervised:
             answer_stored=lambda query: f"stored measurements of {query.workload}".encode(),
         )
 
-    def run(self, test: Callable[[DetectionProcess], Coroutine[Any, Any, None]]) -> None:
+    def run(
+        self,
+        test: Callable[[DetectionProcess], Coroutine[Any, Any, None]],
+        runner: Callable[[Coroutine[Any, Any, None]], None] = asyncio.run,
+    ) -> None:
         async def start_and_stop() -> None:
             async with asyncio.timeout(STUCK):
                 await self.process.start()
@@ -104,7 +109,7 @@ class Supervised:
                     self.handler.released.set()
                     await self.process.close()
 
-        asyncio.run(start_and_stop())
+        runner(start_and_stop())
 
     @property
     def verdict(self) -> tuple[VerdictKind, str]:
@@ -158,6 +163,21 @@ def test_a_child_that_does_not_answer_delays_no_sender_for_long(
             await ingest(detection)
 
     Supervised(tmp_path, "send(Ready())\nwhile True: read()", monkeypatch).run(test)
+
+
+def test_a_child_that_has_just_ended_is_unavailable_in_the_loop_of_the_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def test(detection: DetectionProcess) -> None:
+        child = detection._child
+        assert child is not None
+        assert child.stdin is not None
+        child.stdin.transport.abort()
+        await asyncio.sleep(0)  # the loop closes it, and the end of the child is not known yet
+        with pytest.raises(EngineUnavailable):
+            await ingest(detection)
+
+    Supervised(tmp_path, "work()", monkeypatch).run(test, uvloop.run)
 
 
 def test_queries_that_wait_keep_no_telemetry_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

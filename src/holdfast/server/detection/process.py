@@ -258,7 +258,7 @@ class DetectionProcess:
         try:
             child.stdin.write(encode_message(message))
             await child.stdin.drain()
-        except OSError as error:
+        except (OSError, RuntimeError) as error:  # uvloop raises RuntimeError if the child has just ended
             raise EngineUnavailable(RESTARTING) from error
 
     async def _supervise(self) -> None:
