@@ -52,12 +52,12 @@ class AlertMessage(Struct, frozen=True, kw_only=True):
 
     @property
     def dedup_key(self) -> str:
-        """The same for all messages of the alert about this verdict, also after a restart."""
+        """Identifies the verdict to the receiver. All messages of the alert about this verdict have this key."""
         return f"{self.alert}:{self.verdict.id}"
 
     @property
     def id(self) -> str:
-        """The same whenever this message is sent again, so that receivers can drop a duplicate."""
+        """Identifies this message. If it is sent again, it has the same id, so that receivers can drop a duplicate."""
         return f"{self.dedup_key}:{self.number}"
 
     @property

@@ -1,8 +1,8 @@
 """The rules of telling people: which message follows for a verdict, and when a failed one is sent again. Pure.
 
 An alert is told of the opening of a verdict, of its acknowledgement, of the end of a snooze if it is still open, and of
-its end. Nobody is told that a verdict has ended of which nobody was told: if it ends before the first message can have
-arrived, that message is dropped. If the message may have arrived, because only its confirmation was lost, it is sent
+its end. If a verdict ends before the first message about it can have arrived, nobody is told of it: that message is
+dropped. If the message may have arrived, because only its confirmation was lost, it is sent
 again, and then the end.
 """
 

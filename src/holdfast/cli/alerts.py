@@ -81,7 +81,7 @@ def show(verdict: Verdict, /, *, options: ZoneOptions = ZONES, json: Json = Fals
 
 @app.command(help_epilogue=EXIT_CODES_HELP)
 def acknowledge(verdict: Verdict, /, *, by: By = None, options: ZoneOptions = ZONES, json: Json = False) -> None:
-    """Record that somebody takes care of a verdict. Those who were told of it are told so.
+    """Record that somebody takes care of a verdict. Everybody who was told of it learns this.
 
     Example: holdfast alerts acknowledge shop/use1-az1/1700000000 --by on-call
     """
