@@ -8,12 +8,11 @@ A stream is one operation, or all operations together: the pool, the last row of
 each stream and a column for each zone.
 """
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import replace
 
 from holdfast.detect.cusum import BIN, HEADROOM, SUSPICIOUS, Array, Conditions, Mask, add_evidence, decay, halve
 
@@ -186,7 +185,7 @@ def learn_counts(
         factor = np.where(learned.any(axis=1), keep, 1.0)
         changes["faults"] = state.faults * factor + counted.sum(axis=1)
         changes["requests"] = state.requests * factor + taken
-    return _change(state, changes)
+    return replace(state, **changes)
 
 
 def fit_dispersion(sums: Array) -> tuple[float, float]:
@@ -202,7 +201,7 @@ def fit_dispersion(sums: Array) -> tuple[float, float]:
 
 
 def _build_prior(clump: float, noise: float, samples: float) -> Array:
-    """Return the sums of so many samples with few, some and many faults in a bin."""
+    """Return the sums of bins with 0.1, 1 and 10 faults, each with the weight of `samples` bins."""
     mean = np.array([0.1, 1.0, 10.0])
     variance = clump * mean + noise * mean**2
     w = samples / (variance + 0.02) ** 2
@@ -260,7 +259,7 @@ def advance_counts(
     if not is_suspicious[-1] and conditions.in_pool.any():
         changes |= _measure_pool(state, np.array([k[-1], m[-1], m[-1] ** 2 / shape[-1], e[-1]]), clump, seconds)
     deploy_evidence = np.minimum(step[DEPLOY_RISES], DEPLOY_CLIP)
-    return CountStep(_change(state, changes), m, deploy_evidence, Dispersion(clumps[:, 0], noises[:, 0], weights))
+    return CountStep(replace(state, **changes), m, deploy_evidence, Dispersion(clumps[:, 0], noises[:, 0], weights))
 
 
 def measure_surprise(k: Array, m: Array, kappa: Array) -> Array:
@@ -348,7 +347,3 @@ def _get_pool_noise(state: CountState, row: int) -> float:
 
 def _with_pool(values: Array, weights: Array) -> Array:
     return np.vstack([values, (values * weights).sum(axis=0)])
-
-
-def _change(state: CountState, changes: Mapping[str, Array | int]) -> CountState:
-    return CountState(**{**asdict(state), **changes})

@@ -22,7 +22,7 @@ CLEARLY_WORSE, MUCH_WORSE = 1.5, 5.0
 MIN_EXCESS = 0.0002
 """Share of the requests that must fail in addition."""
 UNWELL, POOL_UNWELL, UNWELL_FAULTS = 2.0, 1.5, 3.0
-"""Rise from which another zone is not quite healthy, for an operation and for all, if it is so many faults."""
+"""Another zone is not quite healthy from this rise on, for one operation and for all, with this excess of faults."""
 REGIONAL_EVIDENCE = SUSPICIOUS / 2
 AFTER_REGIONAL = 900.0
 """Seconds after several zones were worse than usual in which only evidence over all operations isolates."""
@@ -71,7 +71,7 @@ class Finding(Struct, frozen=True):
     since: float
     """When the evidence began to rise."""
     guard: Guard | None = None
-    """What holds it back; None if it isolates."""
+    """The reason that holds it back; None if it isolates the zone."""
     is_fast: bool = False
     """Whether so much traffic is affected that no deploy explains it."""
     excess: float = 0.0

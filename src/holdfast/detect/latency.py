@@ -8,12 +8,11 @@ As in `counts.py`, the last row of an array by stream is the pool of all operati
 """
 
 import math
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
-from msgspec.structs import asdict
+from msgspec.structs import replace
 from numpy.typing import NDArray
 
 from holdfast.detect.cusum import HEADROOM, SUSPICIOUS, Array, Conditions, Mask, add_evidence, decay, halve
@@ -108,7 +107,7 @@ class LatencyStep(NamedTuple):
     dispersion: Array
     """By operation and zone: the factor by which evidence is divided, because scores are not independent."""
     pool_dispersion: float
-    """The same factor for the pool."""
+    """The factor by which the evidence of the pool is divided."""
 
 
 def build_latency_state(operations: int, zones: int, buckets: int) -> LatencyState:
@@ -169,20 +168,18 @@ def learn_scores(state: LatencyState, scores: Scores, learned: Mask, seconds: fl
     """Learn the means of a bin of some minutes ago, for each operation and zone that is `learned`."""
     keep = np.where(learned, decay(MEAN_MEMORY, seconds), 1.0)
     taken = learned.astype(float)
-    return _change(
+    return replace(
         state,
-        {
-            "score_sums": state.score_sums * keep + scores.scores * taken,
-            "score_counts": state.score_counts * keep + scores.counts * taken,
-            "log_sums": state.log_sums * keep + scores.logs * taken,
-        },
+        score_sums=state.score_sums * keep + scores.scores * taken,
+        score_counts=state.score_counts * keep + scores.counts * taken,
+        log_sums=state.log_sums * keep + scores.logs * taken,
     )
 
 
 def learn_reference(state: LatencyState, histograms: Array, learned: Mask, seconds: float) -> LatencyState:
     """Learn the distribution of a time some minutes ago, by operation and bucket, for operations that are `learned`."""
     keep = np.where(learned, decay(REFERENCE_MEMORY, seconds), 1.0)[:, None]
-    return _change(state, {"reference": state.reference * keep + histograms * learned[:, None]})
+    return replace(state, reference=state.reference * keep + histograms * learned[:, None])
 
 
 def advance_latency(state: LatencyState, scores: Scores, conditions: Conditions) -> LatencyStep:
@@ -225,7 +222,7 @@ def advance_latency(state: LatencyState, scores: Scores, conditions: Conditions)
         found = [surprise[-1] * pool, weight[-1] * pool, own_surprise[-1] * own_pool, own_weight[-1] * own_pool]
         changes |= _measure_pool(state, np.array(found), (pool, own_pool), seconds)
     deploy_evidence = np.minimum(step[DEPLOY_SHIFTS], DEPLOY_CLIP)
-    return LatencyStep(_change(state, changes), deploy_evidence, phi * extra, pool)
+    return LatencyStep(replace(state, **changes), deploy_evidence, phi * extra, pool)
 
 
 def _measure_surprise(surprise: Array, weight: Array) -> Array:
@@ -287,7 +284,3 @@ def _divide(sums: Array, counts: Array) -> Array:
 
 def _with_pool(values: Array, share: Array) -> Array:
     return np.vstack([values, (values * share).sum(axis=0)])
-
-
-def _change(state: LatencyState, changes: Mapping[str, Array | int]) -> LatencyState:
-    return LatencyState(**{**asdict(state), **changes})

@@ -47,7 +47,7 @@ class ResourceView(Struct, frozen=True):
     affected: tuple[Zone, ...]
     """Zones whose consumers are affected."""
     silent: tuple[Zone, ...]
-    """Those of them whose consumers get no answer at all."""
+    """Affected zones whose consumers get no answer at all."""
     since: float
     state: Observability
 

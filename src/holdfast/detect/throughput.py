@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast.detect.counts import CLIP_COUNT, CLIP_VARIANCE, fit_dispersion
 from holdfast.detect.cusum import HEADROOM, MAX_FROZEN, SUSPICIOUS, Array, Mask, add_evidence, decay
@@ -112,8 +113,8 @@ def learn_shares(
         return state
     frozen = 0.0 if is_usual.all() else state.frozen + seconds
     if 0 < frozen <= MAX_FROZEN:
-        return _replace(state, frozen=frozen)
-    return _replace(state, shares=state.shares * decay(SHARE_MEMORY, seconds) + requests, frozen=frozen)
+        return replace(state, frozen=frozen)
+    return replace(state, shares=state.shares * decay(SHARE_MEMORY, seconds) + requests, frozen=frozen)
 
 
 def advance_throughput(
@@ -145,7 +146,7 @@ def advance_throughput(
         level_noise = level_noise * slow + min(excess, 1.0) * (1 - slow)
         level = level * keep + total * (1 - keep)
     return ThroughputStep(
-        _replace(
+        replace(
             state,
             evidence=evidence,
             fit=state.fit * decay(DISPERSION_MEMORY, seconds) + sums,
@@ -175,8 +176,3 @@ def has_moved(state: ThroughputState, zone: int, false_isolations: float) -> boo
     spread = math.sqrt(max(usual, 1.0) + max(state.level_noise, 0.0) * usual**2)
     limit = NormalDist().inv_cdf(1 - min(false_isolations / STALLS_PER_QUARTER, 0.1))
     return rise >= MOVED * lost and rise >= limit * spread
-
-
-def _replace(state: ThroughputState, **changes: Array | float) -> ThroughputState:
-    values = {name: getattr(state, name) for name in state.__struct_fields__}
-    return ThroughputState(**(values | changes))

@@ -80,7 +80,7 @@ class Fields:
 
 
 def find_fields(data: bytes, width: int, separator: int, line_end: int) -> Fields | None:
-    """Return the fields of lines, of which the last has no line end. None if a line has not `width` fields."""
+    """Return the fields of all lines. The last line has no line end. None if a line has not `width` fields."""
     characters = np.frombuffer(data, np.uint8)
     positions = np.flatnonzero((characters == separator) | (characters == line_end))
     ends = np.append(positions, len(characters))
