@@ -29,7 +29,7 @@ from holdfast.detect.findings import (
 )
 from holdfast.detect.instances import InstanceReport, leave_out_worst
 from holdfast.detect.measurements import list_keys, measure
-from holdfast.detect.regional import ResourceView, find_regional, view_resources
+from holdfast.detect.regional import Regional, ResourceView, find_regional, view_resources
 from holdfast.detect.sentences import Scene, describe_finding, describe_resource, describe_silence, format_time
 from holdfast.detect.streams import (
     INSTANCE_WINDOW,
@@ -116,7 +116,9 @@ def evaluate(
     )
     kept = round(INSTANCE_WINDOW / window.seconds)
     instances = [*arrange_instances(instances, streams.keys), step.instances][-kept:]
-    regional_until = window.end + AFTER_REGIONAL if is_regional(step.state) else state.regional_until
+    regional = find_regional(step, window.end, window.seconds)
+    is_calm = not regional.zones and not is_regional(step.state)
+    regional_until = state.regional_until if is_calm else window.end + AFTER_REGIONAL
     situation = Situation(
         window.end,
         window.seconds,
@@ -128,7 +130,7 @@ def evaluate(
     findings, reports = _check_instances(find_all(step, situation), instances, step)
     scene = Scene(window, step, measurements, findings)
     resources = view_resources(step, measurements, window)
-    conclusion = _conclude(scene, reports, resources, situation)
+    conclusion = _conclude(scene, reports, resources, regional, situation)
     evidence = _collect_evidence(scene, find_strongest(step, situation), findings, reports, resources)
     verdict, confirmed_at = _choose(state, window, conclusion, findings, evidence)
     is_open = verdict.kind is not VerdictKind.HEALTHY and not _is_learning(step.state, window)
@@ -220,7 +222,11 @@ def _check_instances(
 
 
 def _conclude(
-    scene: Scene, reports: Mapping[int, InstanceReport], resources: Sequence[ResourceView], situation: Situation
+    scene: Scene,
+    reports: Mapping[int, InstanceReport],
+    resources: Sequence[ResourceView],
+    regional: Regional,
+    situation: Situation,
 ) -> _Conclusion:
     window, streams, findings = scene.window, scene.step.state, scene.findings
     by_zone = scene.measurements.requests.sum(axis=(0, 2))
@@ -240,7 +246,6 @@ def _conclude(
         return _Conclusion(
             VerdictKind.ISOLATED, describe_finding(scene, best), best.since, zone=window.zones[best.zone]
         )
-    regional = find_regional(scene.step, window.end, window.seconds)
     if zones or len(regional.zones) > 1:
         found = sorted({window.zones[each] for each in [*zones, *regional.zones]})
         while_out = f" while {', '.join(scene.zones_out)} is out" if scene.zones_out else ""

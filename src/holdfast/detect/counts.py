@@ -14,7 +14,20 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.detect.cusum import BIN, HEADROOM, SUSPICIOUS, Array, Conditions, Mask, add_evidence, decay, halve
+from holdfast.detect.cusum import (
+    BIN,
+    HEADROOM,
+    MINUTE,
+    SECONDS,
+    STILL_FAILING,
+    SUSPICIOUS,
+    Array,
+    Conditions,
+    Mask,
+    add_evidence,
+    decay,
+    halve,
+)
 
 RISES = np.array([1.75, 2.5, 4.0, 10.0, 40.0])[:, None, None]
 """Rises that are looked for, as multiples of the expected count."""
@@ -43,8 +56,11 @@ SMALL_VARIANCE = 0.02
 PRIOR_POOL_NOISE, PRIOR_BLOCKS = 0.05, 3.0
 FEW_COUNTS = 10.0
 """Counts of a block below which it says little about noise."""
-BLOCK = 60.0
-"""Seconds over which the noise of the pool is measured: noise of a zone lasts longer than a bin."""
+BLOCK, PAST_BLOCK = 60.0, 300.0
+"""Seconds over which the noise of the pool, and the noise around the own past, are measured. The noise of a zone lasts
+longer than a bin, and what all zones have in common lasts for minutes."""
+PAST_BEGINS = 1.0
+"""Evidence against the own past from which a failure may have begun."""
 DEPLOY_CLIP = 3.0
 """Maximum evidence of one bin in the test whether evidence outlasts a deploy."""
 CEILING_OTHERS = 16.0
@@ -60,15 +76,21 @@ class CountState(Struct):
     ratio_expected: Array
     """By operation and zone: learned sums, for the permanent difference between zones."""
     fit: Array
-    """Sums for the fit of the dispersion: against the prediction, and against the own past."""
+    past_fit: Array
+    """Sums for the fit of the dispersion: of bins against the prediction, and of blocks against the own past."""
     measured: Array
     fitted: Array
     """By operation: variance as measured, and as fitted."""
     pool_noise: Array
+    past_pool_noise: Array
     """Sum and weight of the pool's noise: against the prediction, and against the own past."""
     block: Array
-    """By zone: sums of the current block of the pool: counts, predictions, their uncertainty, and expectations."""
+    """By zone: sums of the current block of the pool: counts, predictions, and their uncertainty."""
     block_bins: int
+    past_faults: Array
+    past_expected: Array
+    """By stream and zone: sums of the current block for the noise around the own past."""
+    past_block_bins: int
     recent_faults: Array
     recent_expected: Array
     slow_faults: Array
@@ -85,6 +107,8 @@ class CountState(Struct):
     """By rise, stream and zone: the zone against the other zones only."""
     against_past: Array
     """By rise, stream and zone: the zone against its own past only. A regional failure shows here."""
+    past_bins: Array
+    """By stream and zone: bins since there was no evidence against its own past."""
     rising_bins: Array
     """By rise, stream and zone: bins since the evidence was last zero."""
 
@@ -100,6 +124,9 @@ AXES = (
         "fast_faults",
         "fast_expected",
         "fast_requests",
+        "past_bins",
+        "past_faults",
+        "past_expected",
     ),
     ("evidence", "against_others", "against_past", "rising_bins"),
 )
@@ -133,7 +160,14 @@ def build_count_state(operations: int, zones: int) -> CountState:
     arrays |= {name: np.zeros((operations + 1, zones)) for name in AXES[1]}
     arrays |= {name: np.zeros((len(RISES), operations + 1, zones)) for name in AXES[2]}
     return CountState(
-        fit=np.zeros((2, 5)), pool_noise=np.zeros((2, 2)), block=np.zeros((4, zones)), block_bins=0, **arrays
+        fit=np.zeros(5),
+        past_fit=np.zeros(5),
+        pool_noise=np.zeros(2),
+        past_pool_noise=np.zeros(2),
+        block=np.zeros((3, zones)),
+        block_bins=0,
+        past_block_bins=0,
+        **arrays,
     )
 
 
@@ -160,6 +194,20 @@ def get_rising_bins(state: CountState) -> Array:
     return found
 
 
+def get_rises(state: CountState) -> Array:
+    """Return the counts of the last minute or so, divided by the expected ones, by stream and zone."""
+    found: Array = (state.slow_faults + 0.5) / (state.slow_expected + 0.5)
+    return found
+
+
+def find_still_failing(state: CountState, seconds: float) -> Mask:
+    """Return, by stream and zone, whether the excess of the last seconds is similar to that of the last minute."""
+    slow, fast = 1 - halve(MINUTE, seconds), 1 - halve(SECONDS, seconds)
+    recent = (state.fast_faults - state.fast_expected) * fast
+    found: Mask = recent > STILL_FAILING * np.maximum((state.slow_faults - state.slow_expected) * slow, 0.0)
+    return found
+
+
 def learn_counts(
     state: CountState, requests: Array, faults: Array, learned: Mask, seconds: float, *, has_baseline: bool
 ) -> CountState:
@@ -171,7 +219,7 @@ def learn_counts(
     rates = np.ones(len(state.faults)) if has_baseline else get_rates(state)
     base = requests * rates[:, None]
     expected = base * get_ratios(state)
-    noise = fit_dispersion(state.fit[0])[1]
+    noise = fit_dispersion(state.fit)[1]
     highest = expected + 4 * np.sqrt(expected + noise * expected**2) + 3
     counted = np.where(learned, np.minimum(faults, highest), 0.0)
     base = np.where(learned, base, 0.0)
@@ -220,12 +268,12 @@ def advance_counts(
     requests, faults = requests * active, faults * active
     rates = np.ones(len(requests)) if has_baseline else get_rates(state)
     expected = requests * rates[:, None] * get_ratios(state)
-    clump, noise = fit_dispersion(state.fit[0])
-    past_clump, past_noise = fit_dispersion(state.fit[1])
+    clump, noise = fit_dispersion(state.fit)
+    past_clump, past_noise = fit_dispersion(state.past_fit)
     extra = np.maximum(1.0, (PRIOR_VARIANCE + state.measured) / (PRIOR_VARIANCE + state.fitted))
     weights = conditions.in_pool[:, None] / (1.0 + noise * extra[:, None] * expected)
     # By stream, for the operations and the pool.
-    noises = np.append(noise * extra, _get_pool_noise(state, 0))[:, None]
+    noises = np.append(noise * extra, _get_pool_noise(state.pool_noise, HIGHEST_NOISE))[:, None]
     clumps = np.append(clump * extra, clump)[:, None]
     k, e = _with_pool(faults, weights), _with_pool(expected, weights)
     keep = RECENT ** (seconds / BIN)
@@ -247,17 +295,24 @@ def advance_counts(
     spread = clumps * (1 + noises * k.sum(axis=1, keepdims=True) / max(int(active.sum()), 1))
     others_step = _compare_with_others(k, e, spread)
     others = add_evidence(state.against_others, others_step, CEILING_OTHERS, CEILING_OTHERS, seconds)
-    past_noises = np.append(past_noise * extra, _get_pool_noise(state, 1))[:, None]
+    # Noise that lasts for a block adds up. It is counted as if all of it were in one bin.
+    block = max(PAST_BLOCK / seconds, 1.0)
+    past_pool = _get_pool_noise(state.past_pool_noise, HIGHEST_NOISE * block)
+    past_noises = np.append(past_noise * block * extra, past_pool)[:, None]
     past_clumps = np.append(past_clump * extra, past_clump)[:, None]
     past_step = measure_surprise(k / past_clumps, e / past_clumps, 1.0 / past_noises)
     past = add_evidence(state.against_past, past_step, limits, limits + HEADROOM, seconds)
-    changes |= {"against_others": others * active, "against_past": past * active}
+    past_bins = np.where(past.max(axis=0) > PAST_BEGINS, state.past_bins + 1, 0.0)
+    changes |= {"against_others": others * active, "against_past": past * active, "past_bins": past_bins}
     in_pool = conditions.in_pool[:, None].astype(np.float64)
     summed = np.array([_with_pool(each, in_pool) for each in (requests, faults, expected)])
     changes |= _sum_up(state, summed, seconds)
-    changes |= _measure_dispersion(state, faults, m[:-1], shape[:-1], expected, is_calm=is_calm, seconds=seconds)
-    if not is_suspicious[-1] and conditions.in_pool.any():
-        changes |= _measure_pool(state, np.array([k[-1], m[-1], m[-1] ** 2 / shape[-1], e[-1]]), clump, seconds)
+    changes |= _measure_dispersion(state, faults, m[:-1], shape[:-1], is_calm=is_calm, seconds=seconds)
+    if not is_suspicious[-1]:
+        changes |= _measure_pool(state, np.array([k[-1], m[-1], m[-1] ** 2 / shape[-1]]), clump, seconds)
+        if not (past.max(axis=0)[-1] > SUSPICIOUS).any():
+            is_used = np.vstack([is_calm, active])
+            changes |= _measure_past(state, k * is_used, e * is_used, past_clump, seconds)
     deploy_evidence = np.minimum(step[DEPLOY_RISES], DEPLOY_CLIP)
     return CountStep(replace(state, **changes), m, deploy_evidence, Dispersion(clumps[:, 0], noises[:, 0], weights))
 
@@ -280,7 +335,7 @@ def _compare_with_others(k: Array, e: Array, spread: Array) -> Array:
 def _sum_up(state: CountState, found: Array, seconds: float) -> dict[str, Array | int]:
     """Return the sums of requests, faults and expected faults over the last minute or so, and the last seconds."""
     requests, faults, expected = found
-    slow, fast = halve(40.0, seconds), halve(10.0, seconds)
+    slow, fast = halve(MINUTE, seconds), halve(SECONDS, seconds)
     return {
         "slow_faults": state.slow_faults * slow + faults,
         "slow_expected": state.slow_expected * slow + expected,
@@ -292,15 +347,14 @@ def _sum_up(state: CountState, found: Array, seconds: float) -> dict[str, Array 
 
 
 def _measure_dispersion(
-    state: CountState, k: Array, m: Array, shape: Array, expected: Array, *, is_calm: Mask, seconds: float
+    state: CountState, k: Array, m: Array, shape: Array, *, is_calm: Mask, seconds: float
 ) -> dict[str, Array | int]:
-    """Add a bin to the fit of the dispersion, against the prediction and against the own past."""
+    """Add a bin to the fit of the dispersion against the prediction."""
     keep = decay(DISPERSION_MEMORY, seconds)
-    sums, (y, v) = _add_to_fit(state.fit[0] * keep, k, m, m**2 / shape, is_calm)
-    past_sums, _ = _add_to_fit(state.fit[1] * keep, k, expected, np.zeros_like(m), is_calm)
+    sums, (y, v) = _add_to_fit(state.fit * keep, k, m, m**2 / shape, is_calm)
     weight = np.where(is_calm, 1.0 / (v + SMALL_VARIANCE), 0.0)
     return {
-        "fit": np.array([sums, past_sums]),
+        "fit": sums,
         "measured": state.measured * keep + (weight * y).sum(axis=1),
         "fitted": state.fitted * keep + (weight * v).sum(axis=1),
     }
@@ -325,24 +379,44 @@ def _measure_pool(state: CountState, found: Array, clump: float, seconds: float)
     block, bins = state.block + found, state.block_bins + 1
     if bins * seconds < BLOCK:
         return {"block": block, "block_bins": bins}
-    k, m, uncertainty, e = block
-    sums = []
-    for mean, unsure in ((m, uncertainty), (e, np.zeros_like(e))):
-        is_used = mean > 0
-        measured = np.minimum((k - mean) ** 2, CLIP_VARIANCE * (clump * mean + mean**2 / bins) + CLIP_COUNT)
-        excess = measured - clump * mean - unsure
-        noise = np.divide(bins * excess, mean**2, out=np.zeros_like(mean), where=is_used)
-        # The variance of such an estimate falls with the square of its counts.
-        weight = (mean / (mean + FEW_COUNTS)) ** 2
-        sums.append([(weight * noise).sum(), weight.sum()])
+    k, m, uncertainty = block
+    noise = _measure_noise(k, m, uncertainty, clump, bins)
+    kept = state.pool_noise * decay(DISPERSION_MEMORY, bins * seconds)
+    return {"pool_noise": kept + noise, "block": np.zeros_like(block), "block_bins": 0}
+
+
+def _measure_past(state: CountState, k: Array, e: Array, clump: float, seconds: float) -> dict[str, Array | int]:
+    """Add a bin to the blocks of all streams. At the end of the blocks, measure the noise around the own past."""
+    faults, expected, bins = state.past_faults + k, state.past_expected + e, state.past_block_bins + 1
+    if bins * seconds < PAST_BLOCK:
+        return {"past_faults": faults, "past_expected": expected, "past_block_bins": bins}
+    none = np.zeros_like(faults)
     keep = decay(DISPERSION_MEMORY, bins * seconds)
-    return {"pool_noise": state.pool_noise * keep + sums, "block": np.zeros_like(block), "block_bins": 0}
+    fit, _ = _add_to_fit(state.past_fit * keep, faults[:-1], expected[:-1], none[:-1], expected[:-1] > 0)
+    noise = _measure_noise(faults[-1], expected[-1], none[-1], clump, bins)
+    return {
+        "past_fit": fit,
+        "past_pool_noise": state.past_pool_noise * keep + noise,
+        "past_faults": none,
+        "past_expected": none,
+        "past_block_bins": 0,
+    }
 
 
-def _get_pool_noise(state: CountState, row: int) -> float:
-    total, weight = state.pool_noise[row].tolist()
+def _measure_noise(k: Array, mean: Array, uncertainty: Array, clump: float, bins: int) -> list[float]:
+    """Return the noise of a block of the pool, as a weighted sum over its zones, and the sum of the weights."""
+    measured = np.minimum((k - mean) ** 2, CLIP_VARIANCE * (clump * mean + mean**2 / bins) + CLIP_COUNT)
+    excess = measured - clump * mean - uncertainty
+    noise = np.divide(bins * excess, mean**2, out=np.zeros_like(mean), where=mean > 0)
+    # The variance of such an estimate falls with the square of its counts.
+    weight = (mean / (mean + FEW_COUNTS)) ** 2
+    return [float((weight * noise).sum()), float(weight.sum())]
+
+
+def _get_pool_noise(sums: Array, highest: float) -> float:
+    total, weight = sums.tolist()
     found = (total + PRIOR_POOL_NOISE * PRIOR_BLOCKS) / (weight + PRIOR_BLOCKS)
-    return float(min(max(found, LOWEST_POOL_NOISE), HIGHEST_NOISE))
+    return float(min(max(found, LOWEST_POOL_NOISE), highest))
 
 
 def _with_pool(values: Array, weights: Array) -> Array:

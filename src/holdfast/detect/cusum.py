@@ -33,6 +33,10 @@ SUSPICIOUS = 8.5
 """Evidence from which nothing is learned, and from which another zone counts as not quite healthy."""
 MAX_FROZEN = 6 * 3600.0
 """Seconds after which even suspicious bins are learned: a change that lasts this long is the new normal."""
+MINUTE, SECONDS = 40.0, 10.0
+"""Half-lives of the sums over the last minute or so, and over the last seconds."""
+STILL_FAILING = 0.3
+"""Share of the excess of the last minute that there must be in the last seconds, or the failure may be over."""
 DEPLOYS_PER_QUARTER = 450.0
 """Deploys in 90 days, five a day, for the test whether evidence outlasts a deploy."""
 

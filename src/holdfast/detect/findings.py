@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from holdfast.detect import counts, latency, throughput
 from holdfast.detect.counts import CountState
-from holdfast.detect.cusum import GUARD, STRONG_GUARD, SUSPICIOUS, Array, Mask, find_deploy_threshold
+from holdfast.detect.cusum import GUARD, STILL_FAILING, STRONG_GUARD, SUSPICIOUS, Array, Mask, find_deploy_threshold
 from holdfast.detect.streams import PACKED, PackedEvidence, StreamState, StreamStep
 
 CLEARLY_WORSE, MUCH_WORSE = 1.5, 5.0
@@ -54,6 +54,7 @@ class Guard(StrEnum):
     UNWELL = "another zone is not quite healthy, so the difference must be larger"
     SMALL = "too few requests are affected"
     REGIONAL = "several zones were worse than usual in the last 15 minutes"
+    ENDED = "it is not as bad any more"
     DEPLOY = "a deploy could explain it, until it lasts longer than one"
     INSTANCES = "a few instances may cause it"
     TRAFFIC = "the zone usually gets too few requests"
@@ -117,7 +118,7 @@ def _list_sources(state: StreamState) -> tuple[_Source, _Source, _Source]:
 def is_regional(state: StreamState) -> bool:
     """Return whether several zones are worse than usual at the same time, in all their operations together."""
     found = state.counts
-    rise = _get_rises(found)[-1]
+    rise = counts.get_rises(found)[-1]
     excess = found.slow_faults[-1] - found.slow_expected[-1]
     past = found.against_past.max(axis=0)[-1]
     is_worse = (rise > POOL_UNWELL) & (excess > UNWELL_FAULTS) & (past > REGIONAL_EVIDENCE)
@@ -193,7 +194,7 @@ def _guard_counts(part: CountState, evidence: Array, row: int, zone: int, situat
     others = situation.active.copy()
     others[zone] = False
     against_others = part.against_others.max(axis=0)[row]
-    rise, excess = _get_rises(part)[row], part.slow_faults[row] - part.slow_expected[row]
+    rise, excess = counts.get_rises(part)[row], part.slow_faults[row] - part.slow_expected[row]
     is_pool = row == len(evidence) - 1
     limit = POOL_UNWELL if is_pool else UNWELL
     is_higher = (part.slow_faults[row] > limit * part.slow_expected[row]) & (excess >= UNWELL_FAULTS)
@@ -210,6 +211,8 @@ def _guard_counts(part: CountState, evidence: Array, row: int, zone: int, situat
         return Guard.SMALL
     if not is_pool and situation.at < situation.regional_until:
         return Guard.REGIONAL
+    if not counts.find_still_failing(part, situation.seconds)[row, zone]:
+        return Guard.ENDED
     return None
 
 
@@ -228,6 +231,8 @@ def _guard_latency(state: StreamState, evidence: Array, row: int, zone: int, sit
         return Guard.NOT_WORSE
     if situation.at < situation.regional_until:
         return Guard.REGIONAL
+    if latency.get_shifts(state.latency, fast=True)[row, zone] < STILL_FAILING * float(shifts[zone]):
+        return Guard.ENDED
     return None
 
 
@@ -246,9 +251,3 @@ def _build_drop(zone: int, evidence: float, step: StreamStep, situation: Situati
     since = situation.at - float(step.state.throughput.rising_bins[zone]) * situation.seconds
     pool = len(step.thresholds) - 1
     return Finding(zone, Signal.THROUGHPUT, pool, evidence, float(step.thresholds[-1]), since, Guard.EVIDENCE)
-
-
-def _get_rises(part: CountState) -> Array:
-    """Return the recent counts divided by the expected ones, by stream and zone."""
-    found: Array = (part.slow_faults + 0.5) / (part.slow_expected + 0.5)
-    return found

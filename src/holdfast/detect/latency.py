@@ -15,7 +15,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
-from holdfast.detect.cusum import HEADROOM, SUSPICIOUS, Array, Conditions, Mask, add_evidence, decay, halve
+from holdfast.detect.cusum import (
+    HEADROOM,
+    MINUTE,
+    SECONDS,
+    SUSPICIOUS,
+    Array,
+    Conditions,
+    Mask,
+    add_evidence,
+    decay,
+    halve,
+)
 
 SHIFTS = np.array([0.15, 0.35, 0.8])[:, None, None]
 """Shifts of the mean score that are looked for. Twice the latency is 0.8 for most operations."""
@@ -205,7 +216,7 @@ def advance_latency(state: LatencyState, scores: Scores, conditions: Conditions)
     evidence = add_evidence(state.evidence, step, limits, limits + HEADROOM, seconds) * active
     past_step = _measure_surprise(own_surprise, own_weight)
     past = add_evidence(state.against_past, past_step, limits, limits + HEADROOM, seconds)
-    slow, fast = halve(40.0, seconds), halve(10.0, seconds)
+    slow, fast = halve(MINUTE, seconds), halve(SECONDS, seconds)
     changes: dict[str, Array | int] = {
         "evidence": evidence,
         "against_past": past * active,

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from holdfast._types import Operation, Side, Zone
 from holdfast.detect import counts, latency
-from holdfast.detect.cusum import GUARD, SUSPICIOUS, Array
+from holdfast.detect.cusum import GUARD, SUSPICIOUS, Array, Mask
 from holdfast.detect.measurements import Measurements, StreamKey
 from holdfast.detect.streams import StreamStep
 from holdfast.telemetry.window import Window
@@ -24,7 +24,12 @@ AFFECTED_ZONES = 2
 """Zones whose consumers must be affected before the resource, and not a zone, is to blame."""
 MISSING_REQUESTS, MISSING_BINS = 10.0, 3
 """Requests to a resource, and usual bins, that must be missing in a zone before its consumers count as affected."""
-MIN_SLOWDOWN = math.log(1.3)
+MIN_SLOWDOWN = math.log(1.5)
+"""The latency of all zones drifts together, with the time of the day and with what is asked for."""
+MUCH_WORSE = 5.0
+"""Rise of the worst zone, divided by that of another one, from which the two do not have the same failure."""
+RISES = 0.5
+"""Rise of the faults from which they, not latency, say which zones have the same failure."""
 
 
 class Observability(StrEnum):
@@ -74,32 +79,49 @@ class Regional(Struct, frozen=True):
 
 
 def find_regional(step: StreamStep, at: float, seconds: float) -> Regional:
-    """Return the stream in which most zones are worse than their own past."""
-    past = get_past_evidence(step)
-    is_above = past >= step.thresholds[:, None]
+    """Return the stream in which most zones are worse than their own past, and similarly bad."""
+    past = get_past_evidence(step, seconds)
+    is_above = (past >= step.thresholds[:, None]) & find_similar(step)
     number = is_above.sum(axis=1)
     row = int(np.argmax(number * 1000.0 + past.sum(axis=1)))
     zones = np.flatnonzero(is_above[row])
     if len(zones) < AFFECTED_ZONES:
         return Regional((), row, None)
-    bins = float(counts.get_rising_bins(step.state.counts)[row, zones].max())
+    bins = float(step.state.counts.past_bins[row, zones].max())
     return Regional(tuple(zones.tolist()), row, at - max(bins, 1.0) * seconds)
 
 
-def get_past_evidence(step: StreamStep) -> Array:
-    """Return the evidence of each stream and zone against its own past, from faults or latency."""
-    faults = step.state.counts.against_past.max(axis=0)
-    slow = step.state.latency.against_past.max(axis=0)
-    is_slower = latency.get_shifts(step.state.latency, fast=False) >= MIN_SLOWDOWN
-    found: Array = np.maximum(faults, np.where(is_slower, slow, 0.0))
+def find_similar(step: StreamStep) -> Mask:
+    """Return, by stream and zone, whether it is not much better than the worst zone.
+
+    If the others are much better, only the worst zone fails.
+    """
+    rises = counts.get_rises(step.state.counts) - 1
+    shifts = latency.get_shifts(step.state.latency, fast=False)
+    is_similar = [each * MUCH_WORSE >= each.max(axis=1, keepdims=True) for each in (rises, shifts)]
+    # Latency decides only where there is no rise of faults.
+    found: Mask = np.where(rises.max(axis=1, keepdims=True) > RISES, *is_similar)
     return found
+
+
+def get_past_evidence(step: StreamStep, seconds: float) -> Array:
+    """Return the evidence of each stream and zone against its own past, from faults or latency.
+
+    It counts only where the zone is still worse: evidence about rare requests fades long after a failure.
+    """
+    found = step.state.counts
+    shifts = [latency.get_shifts(step.state.latency, fast=fast) for fast in (False, True)]
+    is_slower = np.minimum(*shifts) >= MIN_SLOWDOWN
+    faults = np.where(counts.find_still_failing(found, seconds), found.against_past.max(axis=0), 0.0)
+    slow = np.where(is_slower, step.state.latency.against_past.max(axis=0), 0.0)
+    return np.maximum(faults, slow)
 
 
 def view_resources(step: StreamStep, measurements: Measurements, window: Window) -> list[ResourceView]:
     """Return how consumers in each zone, and its own monitoring, see each declared resource."""
     if not window.resources:
         return []
-    past = get_past_evidence(step)
+    past = get_past_evidence(step, window.seconds)
     rows = {key: row for row, key in enumerate(step.state.keys)}
     reporting = measurements.requests.sum(axis=(0, 2)) > 0
     found = []
@@ -114,7 +136,7 @@ def view_resources(step: StreamStep, measurements: Measurements, window: Window)
         affected = np.flatnonzero(is_failing | is_silent)
         seen_by_consumers = bool((past[used].max(axis=0) >= GUARD).any() or is_silent.any()) if used else False
         seen_by_itself = bool((past[own] >= SUSPICIOUS).any()) if own else False
-        bins = float(counts.get_rising_bins(step.state.counts)[used].max()) if used else 1.0
+        bins = float(step.state.counts.past_bins[used].max()) if used else 1.0
         found.append(
             ResourceView(
                 resource.name,

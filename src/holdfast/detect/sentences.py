@@ -132,6 +132,8 @@ def format_time(at: float) -> str:
 
 
 def _percent(share: float) -> str:
-    """Return a share with two significant digits."""
+    """Return a share with two digits. Below 0.001 %, it is the remainder of an average, and not worth mentioning."""
     value = 100 * share
-    return f"{value:.0f} %" if value >= 10 else f"{value:.1f} %" if value >= 0.1 or not value else f"{value:.2g} %"
+    if value < 0.001:
+        return "0 %"
+    return f"{value:.0f} %" if value >= 10 else f"{value:.1f} %" if value >= 0.1 else f"{value:.2g} %"

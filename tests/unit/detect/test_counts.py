@@ -14,6 +14,7 @@ from holdfast.detect.counts import (
     CountState,
     advance_counts,
     build_count_state,
+    find_still_failing,
     fit_dispersion,
     get_evidence,
     get_rates,
@@ -55,8 +56,8 @@ def measure(k: float, m: float, kappa: float, rise: float) -> float:
 def read_slowly(state: CountState, requests: Array, faults: Array, conditions: Conditions) -> Reading:
     """Return the evidence after one bin of ten seconds, as the description of the method has it."""
     zones = range(ZONES)
-    clump, noise = fit_dispersion(state.fit[0])
-    past_clump, past_noise = fit_dispersion(state.fit[1])
+    clump, noise = fit_dispersion(state.fit)
+    past_clump, past_noise = fit_dispersion(state.past_fit)
     active = conditions.active
     k = [[float(faults[o, z]) * bool(active[z]) for z in zones] for o in range(OPERATIONS)]
     e = []
@@ -70,12 +71,13 @@ def read_slowly(state: CountState, requests: Array, faults: Array, conditions: C
     ]
     k.append([sum(weight[o][z] * k[o][z] for o in range(OPERATIONS)) for z in zones])
     e.append([sum(weight[o][z] * e[o][z] for o in range(OPERATIONS)) for z in zones])
-    pool = [min(max((total + 0.05 * 3) / (count + 3), 0.001), 2.0) for total, count in state.pool_noise.tolist()]
+    sums = (state.pool_noise.tolist(), 2.0), (state.past_pool_noise.tolist(), 60.0)
+    pool = [min(max((total + 0.05 * 3) / (count + 3), 0.001), highest) for (total, count), highest in sums]
     found = Reading(k, e, [], [], *([[[0.0] * ZONES for _ in THRESHOLDS] for _ in RISES] for _ in range(3)))
     for s, limit in enumerate(THRESHOLDS):
         is_pool = s == OPERATIONS
         h, unit = (1.0, clump) if is_pool else (extra[s], 1.0)
-        rho, past_rho = (pool[0], pool[1]) if is_pool else (noise * h, past_noise * h)
+        rho, past_rho = (pool[0], pool[1]) if is_pool else (noise * h, 30 * past_noise * h)
         found.m.append([])
         found.alpha.append([])
         for z in zones:
@@ -223,28 +225,64 @@ def test_without_measurements_the_fit_is_the_prior() -> None:
     assert fit_dispersion(np.array([1e30, 1e30, 1e30, 1.2e30, 0.0]))[0] == pytest.approx(1.2, rel=0.2)
 
 
-def test_noise_of_the_pool_is_measured_over_a_minute() -> None:
+def run_bins(number: int, conditions: Conditions) -> tuple[CountState, list[Reading], list[float]]:
+    """Return the state after some bins with random faults, the reading of each bin, and the clumps before it."""
     random = np.random.default_rng(3)
-    state = learn(build_count_state(OPERATIONS, ZONES), 1000.0, 10.0)
-    conditions = build_conditions()
-    sums = np.zeros((4, ZONES))
-    clump = 0.0
-    for _ in range(6):
-        assert not state.pool_noise.any()
-        faults = random.poisson(12.0, (OPERATIONS, ZONES)).astype(float)
+    state, readings, clumps = learn(build_count_state(OPERATIONS, ZONES), 1000.0, 10.0), [], []
+    for _ in range(number):
+        faults = random.poisson(7.0, (OPERATIONS, ZONES)).astype(float)
         requests = np.full((OPERATIONS, ZONES), 1000.0)
-        found = read_slowly(state, requests, faults, conditions)
-        m, alpha = np.array(found.m[-1]), np.array(found.alpha[-1])
-        sums += [found.k[-1], m, m**2 / alpha, found.e[-1]]
-        clump = fit_dispersion(state.fit[0])[0]
+        readings.append(read_slowly(state, requests, faults, conditions))
+        clumps.append(fit_dispersion(state.past_fit)[0])
         state = advance_counts(state, requests, faults, conditions, has_baseline=False).state
-    k, m, unsure, e = sums
-    for row, (mean, more) in enumerate(((m, unsure), (e, np.zeros(ZONES)))):
-        noise = 6 * ((k - mean) ** 2 - clump * mean - more) / mean**2
-        weight = (mean / (mean + 10)) ** 2
-        assert state.pool_noise[row].tolist() == pytest.approx([(weight * noise).sum(), weight.sum()])
+    return state, readings, clumps
+
+
+def measure_noise(k: Array, mean: Array, uncertainty: Array, clump: float, number: int) -> list[float]:
+    noise = number * ((k - mean) ** 2 - clump * mean - uncertainty) / mean**2
+    weight = (mean / (mean + 10)) ** 2
+    return [(weight * noise).sum(), weight.sum()]
+
+
+def test_noise_of_the_pool_is_measured_over_a_minute() -> None:
+    before, _, _ = run_bins(5, build_conditions())
+    assert not before.pool_noise.any()
+    state, readings, _ = run_bins(6, build_conditions())
+    k, m = (np.sum([np.array(getattr(each, name)[-1]) for each in readings], axis=0) for name in ("k", "m"))
+    unsure = np.sum([np.array(each.m[-1]) ** 2 / np.array(each.alpha[-1]) for each in readings], axis=0)
+    expected = measure_noise(k, m, unsure, fit_dispersion(before.fit)[0], 6)
+    assert state.pool_noise.tolist() == pytest.approx(expected)
     assert state.block_bins == 0
     assert not state.block.any()
+
+
+def test_noise_around_the_own_past_is_measured_over_five_minutes() -> None:
+    before, _, _ = run_bins(29, build_conditions())
+    assert not before.past_pool_noise.any()
+    assert not before.past_fit.any()
+    state, readings, clumps = run_bins(30, build_conditions())
+    k, e = (np.sum([np.array(getattr(each, name)[-1]) for each in readings], axis=0) for name in ("k", "e"))
+    assert state.past_pool_noise.tolist() == pytest.approx(measure_noise(k, e, np.zeros(ZONES), clumps[-1], 30))
+    assert state.past_fit.all()
+    assert (state.past_block_bins, state.past_faults.any(), state.past_expected.any()) == (0, False, False)
+
+
+def test_noise_around_the_own_past_is_not_measured_while_all_zones_fail() -> None:
+    state = learn(build_count_state(OPERATIONS, ZONES), 1000.0, 2.0)
+    requests, failing = np.full((2, 3), 1000.0), np.full((2, 3), 500.0)
+    found = advance_counts(state, requests, failing, build_conditions(), has_baseline=False).state
+    assert (found.block_bins, found.past_block_bins) == (1, 0)
+    assert found.past_bins.tolist() == [[1.0] * 3] * 3
+
+
+def test_a_failure_that_ends_is_no_longer_one_after_some_seconds() -> None:
+    state = learn(build_count_state(OPERATIONS, ZONES), 1000.0, 2.0)
+    requests, failing, well = np.full((2, 3), 1000.0), np.full((2, 3), 500.0), np.zeros((2, 3))
+    found = []
+    for faults in (*[failing] * 30, *[well] * 5):
+        state = advance_counts(state, requests, faults, build_conditions(), has_baseline=False).state
+        found.append(bool(find_still_failing(state, 10.0)[0, 0]))
+    assert found == [True] * 32 + [False] * 3
 
 
 def test_noise_is_not_measured_while_a_zone_fails() -> None:
@@ -252,7 +290,7 @@ def test_noise_is_not_measured_while_a_zone_fails() -> None:
     failing = np.array([[500.0, 2.0, 2.0]] * OPERATIONS)
     found = advance_counts(state, np.full((2, 3), 1000.0), failing, build_conditions(), has_baseline=False).state
     assert not found.fit.any()
-    assert found.block_bins == 0
+    assert (found.block_bins, found.past_block_bins) == (0, 0)
     assert get_rising_bins(found)[:, 0].tolist() == [1, 1, 1]
     assert get_rising_bins(found)[:, 1].tolist() == [0, 0, 0]
 
@@ -274,7 +312,7 @@ def test_sums_of_the_last_seconds_halve_in_their_time() -> None:
 
 def test_nothing_that_was_passed_in_is_changed() -> None:
     state = learn(build_count_state(OPERATIONS, ZONES), 1000.0, 2.0)
-    arrays = {name: getattr(state, name).copy() for name in state.__struct_fields__ if name != "block_bins"}
+    arrays = {name: getattr(state, name).copy() for name in state.__struct_fields__ if "block_bins" not in name}
     requests, faults = np.full((2, 3), 1000.0), np.full((2, 3), 20.0)
     advance_counts(state, requests, faults, build_conditions(), has_baseline=False)
     learn(state, 500.0, 3.0)

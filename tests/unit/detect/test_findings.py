@@ -89,6 +89,7 @@ def test_each_guard_holds_evidence_from_counts_back() -> None:
             (Guard.UNWELL, HOME, lambda: lift_other(0.3)),
             (Guard.UNWELL, POOL, lambda: set_cell("evidence", POOL, other, 9.0) | pool_rise(0.3)),
             (Guard.SMALL, HOME, lambda: set_cell("slow_requests", HOME, ZONE, 1e7)),
+            (Guard.ENDED, HOME, lambda: set_cell("fast_faults", HOME, ZONE, 0.0)),
         ],
         check,
         lambda row: f"{row[0].name} in stream {row[1]}",
@@ -139,6 +140,7 @@ def test_each_guard_holds_evidence_from_latency_back() -> None:
         (Guard.OTHERS_TOO, {"evidence": change_cell(state.evidence, (HOME, 2), 7.0)}),
         (Guard.SMALL, slow_down(ZONE, math.log(1.14))),
         (Guard.NOT_WORSE, slow_down(2, shifts[ZONE] / 2.9)),
+        (Guard.ENDED, {"fast_logs": state.log_sums / np.maximum(state.score_counts, 1) * state.fast_counts}),
     ]
 
     def check(row: tuple[Guard, dict[str, Any]]) -> None:
@@ -148,9 +150,9 @@ def test_each_guard_holds_evidence_from_latency_back() -> None:
 
 
 def test_evidence_that_a_deploy_explains_is_held_back_where_one_may_run() -> None:
-    """Few requests are affected: the sums of the last seconds say so."""
-    state = build_step().state.counts
-    quiet = change_part(build_step(), "counts", fast_faults=state.fast_expected)
+    """Few requests are affected, because the zone has many other ones."""
+    requests = change_cell(build_step().state.counts.fast_requests, (POOL, ZONE), 1e6)
+    quiet = change_part(build_step(), "counts", fast_requests=requests)
     assert find(quiet, Signal.FAULTS, HOME).guard is Guard.DEPLOY
     elsewhere = np.array([True, False, True])
     assert find(quiet, Signal.FAULTS, HOME, situate(must_outlast_deploy=elsewhere)).guard is None

@@ -17,7 +17,7 @@ from holdfast.detect.regional import (
     view_resources,
 )
 from holdfast.detect.sentences import Scene
-from holdfast.detect.streams import arrange
+from holdfast.detect.streams import StreamStep, arrange
 from holdfast.simulate.zones.traffic import Effect
 from holdfast.telemetry import SharedResource, Window
 from tests.unit.detect.service import HOME as HOME_INDEX
@@ -102,10 +102,10 @@ def test_a_regional_failure_names_the_zones_that_are_worse_than_their_past() -> 
 def test_evidence_from_latency_counts_only_if_the_zone_is_much_slower() -> None:
     slow = Effect(start=BEGIN, end=np.inf, latency=3.0)
     _, step = run(get_warm(), simulate([slow], length=60))
-    assert (get_past_evidence(step)[HOME] > 15).all()
+    assert (get_past_evidence(step, 10.0)[HOME] > 15).all()
     state = step.state.latency
     same = change_part(step, "latency", slow_logs=state.slow_logs - np.log(2.5) * state.slow_counts)
-    assert (get_past_evidence(same)[HOME] < 5).all()
+    assert (get_past_evidence(same, 10.0)[HOME] < 5).all()
 
 
 def test_the_sentence_names_the_stream_or_says_that_one_zone_is_worse() -> None:
@@ -119,7 +119,28 @@ def test_the_sentence_names_the_stream_or_says_that_one_zone_is_worse() -> None:
 
 
 def test_rows_with_more_affected_zones_come_first() -> None:
-    step = build_step()
-    past = change_cell(change_cell(step.state.counts.against_past, (HOME, 0), 30.0), (HOME, ZONE), 30.0)
-    found = find_regional(change_part(step, "counts", against_past=past), BEGIN + 60, 10.0)
+    found = find_regional(set_evidence(build_step(), rise=1.0), BEGIN + 60, 10.0)
     assert (found.row, found.zones) == (HOME, (0, ZONE))
+
+
+def test_a_zone_that_is_much_better_than_the_worst_does_not_make_a_failure_regional() -> None:
+    assert find_regional(set_evidence(build_step(), rise=0.21), BEGIN + 60, 10.0).zones == (0, ZONE)
+    assert find_regional(set_evidence(build_step(), rise=0.19), BEGIN + 60, 10.0).zones == ()
+
+
+def set_evidence(step: StreamStep, rise: float) -> StreamStep:
+    """Return the step with evidence against a second zone, which rises by a share of the rise of the failing one."""
+    found = step.state.counts
+    changes = {"against_past": change_cell(found.against_past, (HOME, 0), 30.0)}
+    worst = (found.slow_faults[HOME, ZONE] + 0.5) / (found.slow_expected[HOME, ZONE] + 0.5) - 1
+    faults = (1 + rise * worst) * (found.slow_expected[HOME, 0] + 0.5) - 0.5
+    for name in ("slow_faults", "fast_faults"):
+        changes[name] = change_cell(getattr(found, name), (HOME, 0), faults)
+    return change_part(step, "counts", **changes)
+
+
+def test_a_failure_that_has_ended_is_not_regional_any_more() -> None:
+    both = [failing(slice(0, 2), slice(0, 2), 0.3, end=BEGIN + 120)]
+    for length, zones in ((120, (0, 1)), (160, ())):
+        _, step = run(get_warm(), simulate(both, length=length))
+        assert find_regional(step, BEGIN + length, 10.0).zones == zones

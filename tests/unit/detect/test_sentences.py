@@ -43,7 +43,7 @@ def set_rates(own: float, others: float) -> StreamStep:
     ("own", "others", "words"),
     [
         (0.42, 0.003, "use1-az2 fails 42 % of Home/Index, the others 0.3 %; "),
-        (0.061, 0.0, "use1-az2 fails 6.1 % of Home/Index, the others 0.0 %; "),
+        (0.061, 0.0, "use1-az2 fails 6.1 % of Home/Index, the others 0 %; "),
         (1.0, 0.00025, "use1-az2 fails 100 % of Home/Index, the others 0.025 %; "),
     ],
 )
@@ -105,7 +105,7 @@ def test_lost_traffic_is_described_by_what_remains() -> None:
     found = describe_finding(scene, find(Signal.THROUGHPUT, POOL))
     assert found == f"use1-az2 gets {100 * share:.0f} % of the requests that it usually gets; since 22:50:00 UTC"
     nothing = build_scene(replace(build_step(), predicted_requests=np.zeros(3)))
-    assert " gets 0.0 % of " in describe_finding(nothing, find(Signal.THROUGHPUT, POOL))
+    assert " gets 0 % of " in describe_finding(nothing, find(Signal.THROUGHPUT, POOL))
 
 
 def test_a_single_instance_is_said_to_be_one() -> None:

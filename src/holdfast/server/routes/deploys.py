@@ -9,7 +9,7 @@ from litestar import Request, get, post
 from litestar.params import JSONBody, QueryParameter
 from msgspec import Meta, Struct
 
-from holdfast._names import MAX_WORKLOAD_CHARACTERS, MAX_ZONE_CHARACTERS, parse_zone
+from holdfast._names import WORKLOAD_PATTERN, ZONE_PATTERN, parse_zone
 from holdfast.config.settings import require_watched
 from holdfast.server.auth import build_route_options
 from holdfast.server.credentials import Role
@@ -24,8 +24,8 @@ from holdfast.watch.deploy import (
 )
 
 _Id = Annotated[str, Meta(pattern=ID_PATTERN)]
-_Zone = Annotated[str, Meta(min_length=1, max_length=MAX_ZONE_CHARACTERS)]
-_Workload = Annotated[str, Meta(min_length=1, max_length=MAX_WORKLOAD_CHARACTERS)]
+_Zone = Annotated[str, Meta(pattern=ZONE_PATTERN)]
+_Workload = Annotated[str, Meta(pattern=WORKLOAD_PATTERN)]
 
 
 class DeployBegin(Struct, frozen=True, forbid_unknown_fields=True, rename={"seconds": "for"}):

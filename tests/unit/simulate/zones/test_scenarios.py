@@ -95,7 +95,7 @@ def test_the_fault_rate_of_the_failing_zone_rises_and_that_of_the_others_does_no
     for name, (before, during) in RISES.items():
         scenario = create(name, seed)
         zone, times = find_zone(scenario), scenario.times
-        usual, failing = rates(measure(scenario, times.start, 90)), rates(measure(scenario, times.failure))
+        usual, failing = rates(measure(scenario, times.start, 90)), rates(measure(scenario, times.failure, 90))
         assert usual[zone] == pytest.approx(before, rel=0.7, abs=2e-4), name
         assert failing[zone] == pytest.approx(during, rel=0.4), name
         assert failing[zone] > 1.5 * max(rate for index, rate in enumerate(failing) if index != zone), name
