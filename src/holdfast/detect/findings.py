@@ -7,15 +7,19 @@ the region must be calm, and the evidence must outlast a deploy unless much of t
 import math
 from collections.abc import Sequence
 from enum import StrEnum
+from typing import TypeAlias
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
+from numpy.typing import NDArray
 
 from holdfast.detect import counts, latency, throughput
 from holdfast.detect.counts import CountState
 from holdfast.detect.cusum import GUARD, STILL_FAILING, STRONG_GUARD, SUSPICIOUS, Array, Mask, find_deploy_threshold
 from holdfast.detect.streams import PACKED, PackedEvidence, StreamState, StreamStep
+
+Rows: TypeAlias = NDArray[np.intp]
 
 CLEARLY_WORSE, MUCH_WORSE = 1.5, 5.0
 """The zone's rise divided by that of the worst other zone: usually, and while another zone is not quite healthy."""
@@ -131,26 +135,34 @@ def find_all(step: StreamStep, situation: Situation) -> list[Finding]:
     state = step.state
     found = _find_drops(step, situation)
     for source in _list_sources(state):
-        for row, zone in _find_above(source.evidence, step.thresholds):
+        is_above = source.evidence >= step.thresholds[:, None]
+        for zone in np.flatnonzero(is_above.any(axis=0)).tolist():
+            rows = np.flatnonzero(is_above[:, zone])
             if source.signal is Signal.LATENCY:
-                guard = _guard_latency(state, source.evidence, row, zone, situation)
+                guards = _guard_latency(state, source.evidence, rows, zone, situation)
                 shifts = latency.get_shifts(state.latency, fast=True)[:, zone]
-                excess, is_fast = float(shifts[row]), float(shifts[-1]) >= FAST_SLOWDOWN
+                excesses, is_fast = shifts[rows], np.full(len(rows), shifts[-1] >= FAST_SLOWDOWN)
             else:
                 part = state.counts if source.signal is Signal.FAULTS else state.slow
-                guard = _guard_counts(part, source.evidence, row, zone, situation)
+                guards = _guard_counts(part, source.evidence, rows, zone, situation)
                 total = max(float(state.counts.fast_requests[-1, zone]), 1.0)
-                excess = float(part.fast_faults[row, zone] - part.fast_expected[row, zone]) / total
-                is_fast = excess >= FAST_EXCESS
-            if guard is None and not is_fast and situation.must_outlast_deploy[zone]:
-                streams = 1 if row == len(step.thresholds) - 1 else int(step.is_known[:-1].sum())
-                needed = find_deploy_threshold(streams, len(situation.active), situation.false_isolations)
-                recent = [each[:, row, zone] / PACKED for each in source.recent]
-                if not outlasts_deploy(recent, needed, situation.seconds):
-                    guard = Guard.DEPLOY
-            built = source.build(row, zone, step, situation)
-            found.append(replace(built, guard=guard, is_fast=is_fast, excess=excess))
+                excesses = (part.fast_faults[rows, zone] - part.fast_expected[rows, zone]) / total
+                is_fast = excesses >= FAST_EXCESS
+            for index, row in enumerate(rows.tolist()):
+                guard = guards[index]
+                if guard is None and not is_fast[index] and situation.must_outlast_deploy[zone]:
+                    guard = _guard_deploy(source, row, zone, step, situation)
+                built = source.build(row, zone, step, situation)
+                more = {"is_fast": bool(is_fast[index]), "excess": float(excesses[index])}
+                found.append(replace(built, guard=guard, **more))
     return found
+
+
+def _guard_deploy(source: _Source, row: int, zone: int, step: StreamStep, situation: Situation) -> Guard | None:
+    streams = 1 if row == len(step.thresholds) - 1 else int(step.is_known[:-1].sum())
+    needed = find_deploy_threshold(streams, len(situation.active), situation.false_isolations)
+    recent = [each[:, row, zone] / PACKED for each in source.recent]
+    return None if outlasts_deploy(recent, needed, situation.seconds) else Guard.DEPLOY
 
 
 def find_strongest(step: StreamStep, situation: Situation) -> list[Finding]:
@@ -163,11 +175,6 @@ def find_strongest(step: StreamStep, situation: Situation) -> list[Finding]:
     for zone, drop in enumerate(drops.tolist()):
         found.append(_build_drop(zone, max(drop, 0.0), step, situation))
     return found
-
-
-def _find_above(evidence: Array, thresholds: Array) -> list[tuple[int, int]]:
-    rows, zones = np.nonzero(evidence >= thresholds[:, None])
-    return list(zip(rows.tolist(), zones.tolist(), strict=True))
 
 
 def outlasts_deploy(recent: Sequence[Array], needed: float, seconds: float) -> bool:
@@ -190,50 +197,50 @@ def outlasts_deploy(recent: Sequence[Array], needed: float, seconds: float) -> b
     return False
 
 
-def _guard_counts(part: CountState, evidence: Array, row: int, zone: int, situation: Situation) -> Guard | None:
-    others = situation.active.copy()
-    others[zone] = False
-    against_others = part.against_others.max(axis=0)[row]
-    rise, excess = counts.get_rises(part)[row], part.slow_faults[row] - part.slow_expected[row]
-    is_pool = row == len(evidence) - 1
-    limit = POOL_UNWELL if is_pool else UNWELL
-    is_higher = (part.slow_faults[row] > limit * part.slow_expected[row]) & (excess >= UNWELL_FAULTS)
-    is_unwell = bool(((is_higher | (evidence[row] > SUSPICIOUS)) & others).any())
-    worst = float(np.max(rise, where=others, initial=0.0))
-    also = others & (against_others >= GUARD) & (evidence[row] > 0)
-    if float(against_others[zone]) < GUARD or bool(also.any()):
-        return Guard.OTHERS_TOO
-    if float(rise[zone]) < CLEARLY_WORSE * worst:
-        return Guard.NOT_WORSE
-    if is_unwell and (float(against_others[zone]) < STRONG_GUARD or float(rise[zone]) < MUCH_WORSE * worst):
-        return Guard.UNWELL
-    if float(excess[zone]) < MIN_EXCESS * float(part.slow_requests[row, zone]):
-        return Guard.SMALL
-    if not is_pool and situation.at < situation.regional_until:
-        return Guard.REGIONAL
-    if not counts.find_still_failing(part, situation.seconds)[row, zone]:
-        return Guard.ENDED
-    return None
+def _guard_counts(part: CountState, evidence: Array, rows: Rows, zone: int, situation: Situation) -> list[Guard | None]:
+    """Return the guard that holds back each of the `rows` in a zone."""
+    others = np.flatnonzero(situation.active & (np.arange(len(situation.active)) != zone))
+    is_pool = rows == len(evidence) - 1
+    against = part.against_others[:, rows].max(axis=0)
+    rises, excess = counts.get_rises(part)[rows], (part.slow_faults - part.slow_expected)[rows]
+    own, own_rise, worst = against[:, zone], rises[:, zone], rises[:, others].max(axis=1, initial=0.0)
+    limit = np.where(is_pool, POOL_UNWELL, UNWELL)[:, None]
+    is_higher = (part.slow_faults[rows] > limit * part.slow_expected[rows]) & (excess >= UNWELL_FAULTS)
+    is_unwell = (is_higher | (evidence[rows] > SUSPICIOUS))[:, others].any(axis=1)
+    also = ((against >= GUARD) & (evidence[rows] > 0))[:, others].any(axis=1)
+    return _choose_guards(
+        (Guard.OTHERS_TOO, (own < GUARD) | also),
+        (Guard.NOT_WORSE, own_rise < CLEARLY_WORSE * worst),
+        (Guard.UNWELL, is_unwell & ((own < STRONG_GUARD) | (own_rise < MUCH_WORSE * worst))),
+        (Guard.SMALL, excess[:, zone] < MIN_EXCESS * part.slow_requests[rows, zone]),
+        (Guard.REGIONAL, ~is_pool & (situation.at < situation.regional_until)),
+        (Guard.ENDED, ~counts.find_still_failing(part, situation.seconds)[rows, zone]),
+    )
 
 
-def _guard_latency(state: StreamState, evidence: Array, row: int, zone: int, situation: Situation) -> Guard | None:
-    others = situation.active.copy()
-    others[zone] = False
-    past = state.latency.against_past.max(axis=0)[row, zone]
-    shifts = latency.get_shifts(state.latency, fast=False)[row]
-    if float(past) < GUARD:
-        return Guard.OWN_PAST
-    if bool((evidence[row][others] >= GUARD).any()):
-        return Guard.OTHERS_TOO
-    if float(shifts[zone]) < MIN_SLOWDOWN:
-        return Guard.SMALL
-    if float(shifts[zone]) < SLOWDOWN_RATIO * float(np.max(shifts, where=others, initial=0.0)):
-        return Guard.NOT_WORSE
-    if situation.at < situation.regional_until:
-        return Guard.REGIONAL
-    if latency.get_shifts(state.latency, fast=True)[row, zone] < STILL_FAILING * float(shifts[zone]):
-        return Guard.ENDED
-    return None
+def _guard_latency(
+    state: StreamState, evidence: Array, rows: Rows, zone: int, situation: Situation
+) -> list[Guard | None]:
+    """Return the guard that holds back each of the `rows` in a zone."""
+    others = np.flatnonzero(situation.active & (np.arange(len(situation.active)) != zone))
+    shifts, recent = (latency.get_shifts(state.latency, fast=fast)[rows] for fast in (False, True))
+    own = shifts[:, zone]
+    return _choose_guards(
+        (Guard.OWN_PAST, state.latency.against_past[:, rows, zone].max(axis=0) < GUARD),
+        (Guard.OTHERS_TOO, evidence[rows][:, others].max(axis=1, initial=0.0) >= GUARD),
+        (Guard.SMALL, own < MIN_SLOWDOWN),
+        (Guard.NOT_WORSE, own < SLOWDOWN_RATIO * shifts[:, others].max(axis=1, initial=0.0)),
+        (Guard.REGIONAL, np.full(len(rows), situation.at < situation.regional_until)),
+        (Guard.ENDED, recent[:, zone] < STILL_FAILING * own),
+    )
+
+
+def _choose_guards(*guards: tuple[Guard, Mask]) -> list[Guard | None]:
+    """Return, for each row, the first of the guards that holds it back."""
+    holds = np.array([mask for _, mask in guards])
+    first = np.where(holds.any(axis=0), holds.argmax(axis=0), len(guards))
+    names = [*(guard for guard, _ in guards), None]
+    return [names[index] for index in first.tolist()]
 
 
 def _find_drops(step: StreamStep, situation: Situation) -> list[Finding]:
