@@ -152,6 +152,10 @@ def evaluate(
     return found, verdict
 
 
+_NO_FAILURE = (VerdictKind.HEALTHY, VerdictKind.UNKNOWN)
+_WEAKER = {VerdictKind.ISOLATED: (VerdictKind.INSTANCE,), VerdictKind.SHARED: (VerdictKind.REGIONAL,)}
+"""Verdicts that a part of the same evidence gives while a failure ends."""
+_HEALTHY = "no zone is worse than the others"
 _REPEATED = "this window was evaluated before"
 _NO_DATA = "fewer than two zones report requests, so no zone can be compared with others"
 
@@ -268,7 +272,7 @@ def _conclude(
         return _Conclusion(VerdictKind.UNKNOWN, f"{names}: no requests are reported", window.end)
     if int((by_zone[situation.active] > 0).sum()) < 2:
         return _Conclusion(VerdictKind.UNKNOWN, _NO_DATA, window.end)
-    return _Conclusion(VerdictKind.HEALTHY, "no zone is worse than the others", window.end)
+    return _Conclusion(VerdictKind.HEALTHY, _HEALTHY, window.end)
 
 
 def _confirm_silence(scene: Scene, zone: int, false_isolations: float) -> str:
@@ -303,13 +307,14 @@ def _choose(
             for each in findings
             if window.zones[each.zone] == known.zone
         )
-        is_weaker = conclusion.kind in (VerdictKind.HEALTHY, VerdictKind.UNKNOWN) or (
-            known.kind is VerdictKind.ISOLATED and conclusion.kind is VerdictKind.INSTANCE
-        )
+        is_weaker = conclusion.kind in _WEAKER.get(known.kind, ()) or conclusion.kind in _NO_FAILURE
         if is_weaker and (is_out or is_supported):
             return _renew(known, window, evidence), window.end
         if is_weaker and window.end - state.confirmed_at < CLOSE_AFTER:
             return _renew(known, window, evidence), state.confirmed_at
+        if is_weaker and conclusion.kind not in _NO_FAILURE:
+            # The failure is over, and the rest of its evidence shows no other one.
+            conclusion = _Conclusion(VerdictKind.HEALTHY, _HEALTHY, window.end)
     return _build_verdict(window, conclusion, evidence), window.end
 
 

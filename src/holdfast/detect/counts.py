@@ -64,6 +64,8 @@ PAST_BEGINS = 1.0
 DEPLOY_CLIP = 3.0
 """Maximum evidence of one bin in the test whether evidence outlasts a deploy."""
 CEILING_OTHERS = 16.0
+PEAK, STILL_FAULTS = 150.0, 1.5
+"""Half-life of the highest excess, and the excess below which a failure may be over."""
 
 
 class CountState(Struct):
@@ -109,6 +111,8 @@ class CountState(Struct):
     """By rise, stream and zone: the zone against its own past only. A regional failure shows here."""
     past_bins: Array
     """By stream and zone: bins since there was no evidence against its own past."""
+    peak: Array
+    """By stream and zone: the highest excess of the last minutes."""
     rising_bins: Array
     """By rise, stream and zone: bins since the evidence was last zero."""
 
@@ -127,6 +131,7 @@ AXES = (
         "past_bins",
         "past_faults",
         "past_expected",
+        "peak",
     ),
     ("evidence", "against_others", "against_past", "rising_bins"),
 )
@@ -201,10 +206,12 @@ def get_rises(state: CountState) -> Array:
 
 
 def find_still_failing(state: CountState, seconds: float) -> Mask:
-    """Return, by stream and zone, whether the excess of the last seconds is similar to that of the last minute."""
+    """Return, by stream and zone, whether it has an excess in the last seconds that is not small beside the highest."""
     slow, fast = 1 - halve(MINUTE, seconds), 1 - halve(SECONDS, seconds)
+    excess = state.slow_faults - state.slow_expected
     recent = (state.fast_faults - state.fast_expected) * fast
-    found: Mask = recent > STILL_FAILING * np.maximum((state.slow_faults - state.slow_expected) * slow, 0.0)
+    is_large = excess > np.maximum(STILL_FAULTS, STILL_FAILING * state.peak)
+    found: Mask = is_large & (recent > STILL_FAILING * excess * slow)
     return found
 
 
@@ -336,13 +343,15 @@ def _sum_up(state: CountState, found: Array, seconds: float) -> dict[str, Array 
     """Return the sums of requests, faults and expected faults over the last minute or so, and the last seconds."""
     requests, faults, expected = found
     slow, fast = halve(MINUTE, seconds), halve(SECONDS, seconds)
+    slow_faults, slow_expected = state.slow_faults * slow + faults, state.slow_expected * slow + expected
     return {
-        "slow_faults": state.slow_faults * slow + faults,
-        "slow_expected": state.slow_expected * slow + expected,
+        "slow_faults": slow_faults,
+        "slow_expected": slow_expected,
         "slow_requests": state.slow_requests * slow + requests,
         "fast_faults": state.fast_faults * fast + faults,
         "fast_expected": state.fast_expected * fast + expected,
         "fast_requests": state.fast_requests * fast + requests,
+        "peak": np.maximum(state.peak * halve(PEAK, seconds), slow_faults - slow_expected),
     }
 
 

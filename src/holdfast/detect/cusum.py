@@ -36,7 +36,7 @@ MAX_FROZEN = 6 * 3600.0
 MINUTE, SECONDS = 40.0, 10.0
 """Half-lives of the sums over the last minute or so, and over the last seconds."""
 STILL_FAILING = 0.3
-"""Share of the excess of the last minute that there must be in the last seconds, or the failure may be over."""
+"""Share of the highest excess that there must be now, or the failure may be over."""
 DEPLOYS_PER_QUARTER = 450.0
 """Deploys in 90 days, five a day, for the test whether evidence outlasts a deploy."""
 

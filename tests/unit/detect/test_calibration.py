@@ -442,3 +442,11 @@ def test_an_unused_zone_does_not_keep_the_level_of_traffic_from_being_learned() 
     verdicts, _ = watch(simulate([growing], length=60), state, lambda window: silence(silence(window, 2), 1))
     assert kinds(verdicts) == ["unknown"]
     assert verdicts[-1].summary.startswith("use1-az2 reports no requests since ")
+
+
+def test_an_instance_that_still_fails_after_its_zone_is_reported_when_that_verdict_has_closed() -> None:
+    effects = [failing(BOTH, 1, 0.6, end=BEGIN + 120), failing(BOTH, 1, 0.6, start=BEGIN + 120, instance=1)]
+    verdicts, _ = watch(simulate(effects, length=600), warm_up())
+    assert kinds(verdicts) == ["healthy", "isolated", "healthy", "instance"]
+    closed = next(each for each in verdicts if each.kind is VerdictKind.HEALTHY and each.at > BEGIN + 120)
+    assert closed.at >= BEGIN + 420
