@@ -193,7 +193,8 @@ class DemoRun:
             "[server]\nport = 0\nallow_anonymous = true\n"
             "[log]\nformat = 'json'\nlevel = 'warning'\n"
             f"[telemetry]\nbin_seconds = {self._options.bin_seconds}\n"
-            f'[[workload]]\nname = "{WORKLOAD}"\nregion = "{REGION}"\nzones = [{zones}]\n',
+            f'[[workload]]\nname = "{WORKLOAD}"\nregion = "{REGION}"\nzones = [{zones}]\n'
+            'detector = {name = "threshold"}\n',
             encoding="utf-8",
         )
         return file

@@ -46,8 +46,8 @@ class DetectorType(Protocol):
         """Build a detector."""
 
 
-DEFAULT_DETECTOR = "threshold"
-"""Needs no training data."""
+DEFAULT_DETECTOR = "calibrated"
+"""Compares every zone with its own past and with the other zones, with a set number of false alarms."""
 DETECTORS: Plugins[DetectorType] = Plugins("detector", package="holdfast.detect.detectors", group="holdfast.detectors")
 """The registered detectors, by name."""
 

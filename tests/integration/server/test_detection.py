@@ -26,7 +26,7 @@ max_operations = 5
 name = "shop"
 region = "us-east-1"
 zones = ["use1-az1", "use1-az2", "use1-az3"]
-detector = {min_requests = 3}
+detector = {name = "threshold", min_requests = 3}
 """
 RATE = 60
 """Requests per second of the load, over all zones: ten in each zone and bin."""

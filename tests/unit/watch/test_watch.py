@@ -1,6 +1,8 @@
 """The loop: telemetry in, verdicts and statuses out."""
 
 import logging
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
@@ -182,10 +184,16 @@ def test_measurements_that_cover_more_than_a_minute_are_refused(world: World) ->
 
 def test_without_an_evacuator_the_loop_only_reaches_verdicts(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.watch = WorkloadWatcher([WatchedWorkload(name="shop", zones=ZONES)], world.log, clock=world.clock)
+    world.watch = WorkloadWatcher([WatchedWorkload(name="shop", zones=ZONES, detector="threshold")], world.log, clock=world.clock)
     world.seconds(45, failing="az2")
     assert [verdict.zone for verdict in world.log.verdicts()] == ["az2"]
     assert world.statuses.read() == []
+
+
+def test_without_numpy_an_import_says_what_to_install() -> None:
+    code = "import sys; sys.modules['numpy'] = None\nimport holdfast.watch"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "detection needs the extra 'server': pip install 'holdfast-resilience[server]'" in ended.stderr
 
 
 class TestTheStateOfADetector:
@@ -270,7 +278,7 @@ def test_a_detector_that_raises_does_not_hold_up_other_workloads(
     world = World(tmp_path)
     workloads = [
         WatchedWorkload(name="other", zones=ZONES, detector="broken"),
-        WatchedWorkload(name="shop", zones=ZONES),
+        WatchedWorkload(name="shop", zones=ZONES, detector="threshold"),
     ]
     world.watch = WorkloadWatcher(workloads, world.log, clock=world.clock)
     for _ in range(45):

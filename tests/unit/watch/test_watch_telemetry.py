@@ -72,7 +72,7 @@ class TestUntilThereIsAWholeBin:
 
     def test_an_open_verdict_stays_open(self, tmp_path: Path) -> None:
         before = World(tmp_path)
-        before.watch = WorkloadWatcher([WatchedWorkload(name="shop", zones=ZONES)], before.log, clock=before.clock)
+        before.watch = WorkloadWatcher([WatchedWorkload(name="shop", zones=ZONES, detector="threshold")], before.log, clock=before.clock)
         before.seconds(45, failing="az2")
         after = World(tmp_path, clock=before.clock)
         after.seconds(7)
