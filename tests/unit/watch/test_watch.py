@@ -184,7 +184,9 @@ def test_measurements_that_cover_more_than_a_minute_are_refused(world: World) ->
 
 def test_without_an_evacuator_the_loop_only_reaches_verdicts(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.watch = WorkloadWatcher([WatchedWorkload(name="shop", zones=ZONES, detector="threshold")], world.log, clock=world.clock)
+    world.watch = WorkloadWatcher(
+        [WatchedWorkload(name="shop", zones=ZONES, detector="threshold")], world.log, clock=world.clock
+    )
     world.seconds(45, failing="az2")
     assert [verdict.zone for verdict in world.log.verdicts()] == ["az2"]
     assert world.statuses.read() == []
