@@ -345,6 +345,7 @@ class WorkloadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         require_unique_names("canary", [canary.operation for canary in self.canary], "operation")
         for canary in self.canary:
             canary.require_zones(self.zones)
+        self.alarms.require_zones(self.zones)
         force_setattr(self, "detector", _complete_detector(self.detector))
 
     def to_watched_workload(self) -> "WatchedWorkload":

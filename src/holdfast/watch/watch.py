@@ -362,7 +362,7 @@ class WorkloadWatcher:
             state,
             watched_since=now,
             current=build_unknown_verdict(workload.name, now, NO_WHOLE_BIN),
-            resources=[] if workload.alarms is None else [SharedResource(*each) for each in workload.alarms.resources],
+            resources=() if workload.alarms is None else workload.alarms.list_resources(),
             learns=is_new and hasattr(kind, "max_age"),
         )
 
