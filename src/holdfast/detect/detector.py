@@ -39,7 +39,8 @@ class DetectorType(Protocol):
 
         The detection loop saves the state with every bin, so msgspec must be able to encode and decode it; NumPy arrays
         are allowed. A saved state older than a minute is not used, unless the class has an attribute `max_age` in
-        seconds. If the state has a method `to_saved`, its result is saved.
+        seconds. A detector whose state has `max_age` learns: without a saved state, it is shown the stored windows of
+        the last hour first. If the state has a method `to_saved`, its result is saved.
         """
 
     def __call__(self, options: Any) -> Detector[Any]:

@@ -68,6 +68,8 @@ class WatchedWorkload:
     """The registered name of the detector."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The detector's own settings."""
+    may_evacuate: bool | None = None
+    """Whether its verdicts take a zone out. Otherwise they advise. None means only those of the default detector."""
     alarms: "AlarmDeclaration | None" = None
     """The alarms that are evaluated, if the watcher keeps measurements. They only advise."""
 
@@ -95,6 +97,7 @@ class _WatchedState:
     """A bin that began before is incomplete: it cannot show that the workload is healthy."""
     current: Verdict
     """The verdict of the latest window."""
+    may_evacuate: bool = False
     resources: Sequence[SharedResource] = ()
     open: dict[str, Verdict] = field(default_factory=dict)
     """The recorded open verdicts, by id."""
@@ -362,6 +365,9 @@ class WorkloadWatcher:
             state,
             watched_since=now,
             current=build_unknown_verdict(workload.name, now, NO_WHOLE_BIN),
+            may_evacuate=(
+                workload.detector == DEFAULT_DETECTOR if workload.may_evacuate is None else workload.may_evacuate
+            ),
             resources=() if workload.alarms is None else workload.alarms.list_resources(),
             learns=is_new and hasattr(kind, "max_age"),
         )
@@ -475,6 +481,7 @@ class WorkloadWatcher:
             if known.id != verdict.id and known.zone not in window.zones_out and not is_part and not is_unknown
         ]
         is_new = verdict.kind is not VerdictKind.HEALTHY and verdict.id not in watched.open
+        current = build_unknown_verdict(watched.name, end, missing) if is_unknown else verdict
         self._store.record(
             watched.name,
             watched.detector_name,
@@ -482,6 +489,7 @@ class WorkloadWatcher:
             now,
             opened=verdict if is_new else None,
             closed=[known.id for known in closed],
+            current=current,
         )
         for known in closed:
             self._report(known, now, is_closed=True)
@@ -489,14 +497,29 @@ class WorkloadWatcher:
         if is_new:
             self._report(verdict, now, is_closed=False)
             watched.open[verdict.id] = verdict
-        if verdict.kind is not VerdictKind.HEALTHY and self._evacuator is not None:
-            try:
-                self._evacuator.evacuate(verdict, frozenset(watched.zones))
-            except Conflict as error:  # another zone is out, or was taken out: the next window decides again
-                logger.info("not evacuating zone %s for %s: %s", verdict.zone, watched.name, error)
+        self._act(watched, verdict, is_new=is_new)
         watched.state = state
         watched.evaluated_until = end
-        self._set_current(watched, build_unknown_verdict(watched.name, end, missing) if is_unknown else verdict)
+        self._set_current(watched, current)
+
+    def _act(self, watched: _WatchedState, verdict: Verdict, *, is_new: bool) -> None:
+        """Evacuate the zone of a verdict, if its detector may."""
+        if verdict.kind is VerdictKind.HEALTHY or self._evacuator is None:
+            return
+        if not watched.may_evacuate:
+            if is_new and verdict.kind is VerdictKind.ISOLATED:
+                logger.warning(
+                    "not evacuating zone %s for %s: verdicts of detector %s only advise; take it out with "
+                    "`holdfast zone out`, or add the detector to evacuation.automatic",
+                    verdict.zone,
+                    watched.name,
+                    watched.detector_name,
+                )
+            return
+        try:
+            self._evacuator.evacuate(verdict, frozenset(watched.zones))
+        except Conflict as error:  # another zone is out, or was taken out: the next window decides again
+            logger.info("not evacuating zone %s for %s: %s", verdict.zone, watched.name, error)
 
     def _set_current(self, watched: _WatchedState, verdict: Verdict) -> None:
         watched.current = verdict

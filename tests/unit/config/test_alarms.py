@@ -11,6 +11,7 @@ from holdfast._alarm_options import AlarmOptions
 from holdfast.alarms.declaration import AlarmDeclaration
 from holdfast.config import load
 from holdfast.config.alarms import AlarmSettings
+from holdfast.config.settings import EvacuationSettings
 from holdfast.telemetry import SharedResource
 
 WORKLOAD = """[[workload]]
@@ -35,7 +36,7 @@ def declare(text: str, folder: Path) -> AlarmDeclaration | None:
     file = folder / "holdfast.toml"
     file.write_text(WORKLOAD + text)
     [workload] = load(file, environment={}).settings.workload
-    return workload.to_watched_workload().alarms
+    return workload.to_watched_workload(EvacuationSettings()).alarms
 
 
 def test_every_option_of_the_library_is_a_setting(tmp_path: Path) -> None:

@@ -164,6 +164,7 @@ class TestWhatOverrides:
             "agent.hook_timeout": "3",
             "agent.sns_topic": TOPIC,
             "agent.sns_endpoint": "x",
+            "evacuation.automatic": "threshold,outlier",
             "heartbeat.url": "env:beat",
             "heartbeat.interval": "30",
             "queue_backend": "postgresql://host/name",
@@ -174,6 +175,7 @@ class TestWhatOverrides:
             "database.timeout": "1.0",
             "telemetry.bin_seconds": "5.0",
             "metrics.export": "('emf', 'prometheus:9464')",
+            "evacuation.automatic": "('threshold', 'outlier')",
             "status.refresh_interval": "2.0",
             "agent.endpoints": "('x', 'y')",
             "agent.poll_interval": "2.0",
@@ -360,8 +362,8 @@ class TestWhatIsWrong:
                 1,
                 "gauges",
                 (
-                    "known here: agent, alert, aws, data_directory, database, heartbeat, log, metrics, queue, "
-                    "queue_backend, server, status, telemetry, workload"
+                    "known here: agent, alert, aws, data_directory, database, evacuation, heartbeat, log, metrics, "
+                    "queue, queue_backend, server, status, telemetry, workload"
                 ),
             ),
             (

@@ -23,9 +23,11 @@ from holdfast import (
     ZoneStatus,
 )
 from holdfast.detect import DETECTORS
+from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.telemetry import Bin, BinDelta, BinKey, Deployment, Window
 from holdfast.testing import FakeClock
 from holdfast.watch import DeployStore, WatchedWorkload, WorkloadWatcher
+from tests.unit.watch.test_learning import run, send_history
 from tests.unit.watch.world import ZONES, World
 
 
@@ -190,6 +192,33 @@ def test_without_an_evacuator_the_loop_only_reaches_verdicts(tmp_path: Path) -> 
     world.seconds(45, failing="az2")
     assert [verdict.zone for verdict in world.log.verdicts()] == ["az2"]
     assert world.statuses.read() == []
+
+
+def test_only_detectors_that_may_take_a_zone_out_do(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Without a decision that is the default detector. Others advise: the refusal is logged once for a verdict."""
+    rows: list[tuple[str, bool | None, list[str]]] = [
+        ("calibrated", None, ["az2"]),
+        ("calibrated", False, []),
+        ("threshold", None, []),
+        ("threshold", True, ["az2"]),
+        ("outlier", None, []),
+        ("outlier", True, ["az2"]),
+    ]
+    for number, (detector, may_evacuate, out) in enumerate(rows):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        caplog.clear()
+        with SqliteDatabase(folder / "history.sqlite") as history:
+            world = World(folder, detector=detector, history=history, may_evacuate=may_evacuate)
+            if detector == "calibrated":
+                send_history(world, 1900)
+                run(world, 22)
+            run(world, 200 if detector == "outlier" else 50, failing="az2")
+            assert [each.zone for each in world.log.verdicts() if each.kind is VerdictKind.ISOLATED] == ["az2"]
+            assert [each.zone for each in world.statuses.read() if each.state.is_out] == out
+            refusals = [text for text in caplog.messages if "only advise" in text]
+            assert len(refusals) == (0 if out else 1)
+            assert out or f"not evacuating zone az2 for shop: verdicts of detector {detector}" in refusals[0]
 
 
 def test_without_numpy_an_import_says_what_to_install() -> None:
