@@ -8,8 +8,8 @@ from holdfast.telemetry import build_deltas
 from holdfast.watch import WatchedWorkload, WatchStore, WorkloadWatcher
 
 ZONES = (Zone("use1-az1"), Zone("use1-az2"))
-# One bin is enough here. In production, keep the defaults: bins of 10 s, and two of them in a row.
-shop = WatchedWorkload(name="shop", zones=ZONES, options={"consecutive_windows": 1})
+# One bin is enough here. In production, keep the defaults: bins of 10 s, and a detector that learns for 30 minutes.
+shop = WatchedWorkload(name="shop", zones=ZONES, detector="threshold", options={"consecutive_windows": 1})
 
 
 def measure(zone: Zone, *, failed: int) -> Outcome:

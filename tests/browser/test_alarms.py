@@ -38,7 +38,7 @@ bin_seconds = 1
 name = "shop"
 region = "us-east-1"
 zones = ["use1-az1", "use1-az2", "use1-az3"]
-detector = { consecutive_windows = 100 }
+detector = { name = "threshold", consecutive_windows = 100 }
 alarms = { period = 10, min_availability = 90 }
 [[workload]]
 name = "quiet"

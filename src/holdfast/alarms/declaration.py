@@ -1,10 +1,12 @@
 """The declaration of a workload's alarms, and the series that they read. Pure."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from holdfast._alarm_options import AlarmOptions
 from holdfast._types import Operation, Side, Zone
+from holdfast.telemetry.context import SharedResource
 
 REQUESTS, FAULTS, LATENCY = "Requests", "Faults", "SuccessLatency"
 CHI_SQUARED, THROUGHPUT = "multi-az/chi-squared", "RelativeThroughput"
@@ -24,6 +26,12 @@ class AlarmDeclaration:
     """The operations that have alarms. Empty means all that are measured."""
     resources: tuple[tuple[str, tuple[Operation, ...]], ...] = ()
     """Shared resources, such as `primary-database`, each with the operations by which consumers use it."""
+    resource_zones: Mapping[str, Zone] = field(default_factory=dict)
+    """The zone that a resource is in, where it is known. Verdicts name it; alarms do not."""
+
+    def list_resources(self) -> tuple[SharedResource, ...]:
+        """Return the shared resources as detectors are shown them."""
+        return tuple(SharedResource(name, used, self.resource_zones.get(name)) for name, used in self.resources)
 
 
 class SeriesReference(NamedTuple):

@@ -78,6 +78,7 @@ app.command("holdfast.cli.shards:app", name="shards")
 app.command("holdfast.cli.simulate:app", name="simulate")
 app.command("holdfast.cli.telemetry:app", name="telemetry")
 app.command("holdfast.cli.server:up", name="up", help_epilogue=EXIT_CODES_HELP)
+app.command("holdfast.cli.verdict:app", name="verdict")
 app.command("holdfast.cli.worker.command:worker", name="worker", help_epilogue=EXIT_CODES_HELP)
 app.command("holdfast.cli.zone:app", name="zone")
 

@@ -254,7 +254,7 @@ def _list_workloads(settings: Settings) -> "tuple[ReplayedWorkload, ...]":
 
     found = []
     for each in settings.workload:
-        watched = each.to_watched_workload()
+        watched = each.to_watched_workload(settings.evacuation)
         declaration = each.alarms.to_declaration(each.name, each.region, each.zones)
         found.append(
             ReplayedWorkload(

@@ -22,6 +22,8 @@ class ResourceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """Its alarm is called `<name>-impact`."""
     operations: Annotated[tuple[str, ...], Meta(min_length=1, max_length=20)]
     """The operations by which consumers use it, as they measure them on the client side, such as `orders-db/query`."""
+    zone: str | None = None
+    """The zone that its active instance is in. Holdfast cannot see a failover, so it may be left out."""
 
     def __post_init__(self) -> None:
         _check_operations(self.operations)
@@ -39,6 +41,13 @@ class AlarmSettings(AlarmOptions, frozen=True, kw_only=True, forbid_unknown_fiel
         _check_operations(self.operations)
         require_unique_names("resource", [resource.name for resource in self.resource])
 
+    def require_zones(self, zones: Sequence[str]) -> None:
+        """Raise InvalidValue if a resource is in a zone that is not one of the workload."""
+        for index, each in enumerate(self.resource):
+            if each.zone is not None and each.zone not in zones:
+                expected = f"expected one of {', '.join(zones)}"
+                raise InvalidValue(f"alarms.resource[{index}].zone: no zone {each.zone} of the workload: {expected}")
+
     def to_declaration(self, workload: str, region: str, zones: Sequence[str]) -> "AlarmDeclaration":
         """Return the declaration that the alarms of a workload are generated from."""
         from holdfast.alarms.declaration import AlarmDeclaration  # imports NumPy
@@ -51,6 +60,7 @@ class AlarmSettings(AlarmOptions, frozen=True, kw_only=True, forbid_unknown_fiel
             options=AlarmOptions(**options),
             operations=tuple(map(parse_operation, self.operations)),
             resources=tuple((each.name, tuple(map(parse_operation, each.operations))) for each in self.resource),
+            resource_zones={each.name: Zone(each.zone) for each in self.resource if each.zone is not None},
         )
 
 

@@ -245,6 +245,22 @@ class AwsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """An endpoint that answers with the caller's address, for Lambda functions without Lambda's metadata endpoint."""
 
 
+class EvacuationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The rule for zones that are taken out without a person."""
+
+    automatic: tuple[str, ...] = ("calibrated",)
+    """Detectors whose verdicts take a zone out. The others only advise: their false alarms have no limit."""
+
+    def __post_init__(self) -> None:
+        for name in self.automatic:
+            from holdfast.detect import DETECTORS
+
+            try:
+                DETECTORS.get(name)
+            except SettingsError as error:
+                raise InvalidValue(f"automatic: {error}") from error
+
+
 def _require_topic(topic: str | None) -> None:
     if topic is not None and not SNS_TOPIC_PATTERN.fullmatch(topic):
         raise InvalidValue(f"sns_topic: expected an ARN like arn:aws:sns:us-east-1:123456789012:zones, found {topic!r}")
@@ -345,9 +361,10 @@ class WorkloadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
         require_unique_names("canary", [canary.operation for canary in self.canary], "operation")
         for canary in self.canary:
             canary.require_zones(self.zones)
+        self.alarms.require_zones(self.zones)
         force_setattr(self, "detector", _complete_detector(self.detector))
 
-    def to_watched_workload(self) -> "WatchedWorkload":
+    def to_watched_workload(self, evacuation: EvacuationSettings) -> "WatchedWorkload":
         """Return the workload as the detection loop needs it."""
         from holdfast.watch import WatchedWorkload  # most commands do not need the loop
 
@@ -357,6 +374,7 @@ class WorkloadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             zones=tuple(Zone(zone) for zone in self.zones),
             detector=name,
             options=options,
+            may_evacuate=name in evacuation.automatic,
             alarms=self.alarms.to_declaration(self.name, self.region, self.zones),
         )
 
@@ -428,6 +446,7 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     aws: AwsSettings = AwsSettings()
     status: StatusSettings = StatusSettings()
     agent: AgentSettings = AgentSettings()
+    evacuation: EvacuationSettings = EvacuationSettings()
     heartbeat: HeartbeatSettings = HeartbeatSettings()
     alert: tuple[AlertSettings, ...] = ()
     workload: tuple[WorkloadSettings, ...] = ()

@@ -14,13 +14,13 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from holdfast._errors import EngineUnavailable, InvalidValue
-from holdfast._types import ZoneStatus
+from holdfast._types import VerdictKind, ZoneStatus
+from holdfast.demo.history import MINUTES, generate_history, send_history
 from holdfast.demo.process import Child
 from holdfast.demo.records import InjectedFault, SentRequest, read_records
 from holdfast.demo.shop import WORKLOAD, FaultRequest
 from holdfast.demo.summary import Summary, summarize
 from holdfast.demo.timeline import draw_timeline
-from holdfast.detect.detectors.threshold import ThresholdOptions
 from holdfast.status.sources.web import connect, stream_events
 from holdfast.status.wire import StatusSnapshot
 from holdfast.telemetry import BIN_SECONDS
@@ -31,6 +31,8 @@ RECOVERY_SAMPLES = 3
 REGION = "us-east-1"
 ZONES = ("use1-az1", "use1-az2", "use1-az3")
 INSTANCES = 2
+MIN_REQUESTS = 30
+"""Requests in each zone and bin from which on a failure shows in two bins."""
 MAX_RATE = 200
 """Maximum requests per second: eight processes on two cores still answer them in time."""
 FAULTS = {"errors": FaultRequest(0.4, 0.0), "latency": FaultRequest(0.0, 0.8), "both": FaultRequest(0.4, 0.8)}
@@ -62,16 +64,15 @@ class DemoOptions:
 
     @property
     def timeout(self) -> float:
-        """Maximum wait for the evacuation of the zone: twice the time that it should take."""
-        return 4 * self.bin_seconds + 5
+        """Maximum wait for the evacuation of the zone: twice the time that learning and detection should take."""
+        return 4 * self.bin_seconds + 15
 
     def __post_init__(self) -> None:
         if self.zone not in ZONES:
             raise InvalidValue(f"zone is {self.zone!r}: expected one of {', '.join(ZONES)}")
-        if not 0.5 <= self.bin_seconds <= 60:
-            raise InvalidValue(f"bin_seconds is {self.bin_seconds:g}: expected 0.5 to 60")
-        # 1.5 times the minimum of the detector for each zone and bin, because the load is not quite even.
-        min_rate = 1.5 * ThresholdOptions().min_requests * len(ZONES) / self.bin_seconds
+        if not 1 <= self.bin_seconds <= 60:
+            raise InvalidValue(f"bin_seconds is {self.bin_seconds:g}: expected 1 to 60")
+        min_rate = MIN_REQUESTS * len(ZONES) / self.bin_seconds
         if not min_rate <= self.rate <= MAX_RATE:
             raise InvalidValue(
                 f"rate is {self.rate:g}: expected {min_rate:g} to {MAX_RATE} requests per second with bins of "
@@ -128,6 +129,7 @@ class DemoRun:
             self._state.address = server
             self._report(f"server on {server}")
             endpoints = self._start_shop(stack, server)
+            self._send_history(server)
             listener = threading.Thread(target=self._listen, args=(server,), daemon=True)
             listener.start()
             self._start(
@@ -162,7 +164,7 @@ class DemoRun:
         endpoints: dict[str, list[str]] = {}
         for zone in ZONES:
             for number in range(1, INSTANCES + 1):
-                instance = f"i-{zone}-{number}"
+                instance = _name_instance(zone, number)
                 address = self._start(
                     stack,
                     "shop",
@@ -173,6 +175,14 @@ class DemoRun:
                 endpoints.setdefault(zone, []).append(address)
         self._report(f"shop in {len(ZONES)} zones, {INSTANCES} instances each")
         return endpoints
+
+    def _send_history(self, server: str) -> None:
+        """Send a generated past to the server, just before the first real requests, so that there is no gap."""
+        options = self._options
+        instances = {zone: [_name_instance(zone, number) for number in range(1, INSTANCES + 1)] for zone in ZONES}
+        lines = generate_history(instances, REGION, options.rate, options.bin_seconds, time.time())
+        send_history(server, lines)
+        self._report(f"history of {MINUTES} minutes, generated and sent: the detector learns from it what is usual")
 
     def _prepare_folder(self) -> Path:
         """Create the folder of the run, with the settings of the server in it. Return the file of the settings."""
@@ -228,10 +238,7 @@ class DemoRun:
                 if name == "traffic":
                     self._take_traffic(msgspec.json.decode(data))
                 elif name == "verdict":
-                    change = msgspec.json.decode(data, type=VerdictChange)
-                    zone = change.verdict.zone
-                    state = "closed" if change.is_closed else f"{change.verdict.kind}{f' to {zone}' if zone else ''}"
-                    self._state.add_line(f"VERDICT {change.verdict.id}: {state}")
+                    self._handle_verdict(msgspec.json.decode(data, type=VerdictChange))
                 elif name == "status":
                     self._handle_status(msgspec.json.decode(data, type=ZoneStatus))
         except (OSError, HTTPException):
@@ -248,6 +255,14 @@ class DemoRun:
             self._state.add_line(
                 f"RECOVERED: for {RECOVERY_SAMPLES} s no request failed and none reached {self._options.zone}; "
                 f"p90 latency {slowest * 1000:.0f} ms"
+            )
+
+    def _handle_verdict(self, change: VerdictChange) -> None:
+        """Show a verdict, except that there is too little data, as before the history has arrived."""
+        verdict = change.verdict
+        if verdict.kind is not VerdictKind.UNKNOWN:
+            self._state.add_line(
+                f"VERDICT {verdict.kind}{' has closed' if change.is_closed else f': {verdict.summary}'}"
             )
 
     def _handle_status(self, status: ZoneStatus) -> None:
@@ -284,6 +299,10 @@ class DemoRun:
     def _report(self, text: str) -> None:
         self._state.add_line(text)
         self._display(self._state)
+
+
+def _name_instance(zone: str, number: int) -> str:
+    return f"i-{zone}-{number}"
 
 
 def _request(address: str, method: str, path: str, body: bytes | None = None) -> tuple[int, bytes]:

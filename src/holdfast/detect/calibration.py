@@ -354,6 +354,7 @@ def _collect_evidence(
             "evidence": round(found.evidence, 1),
             "needed": round(found.threshold, 1),
             "operation": scene.name_stream(found.row),
+            "since": found.since,
             "held_back": None if found.guard is None else str(found.guard),
         }
     for index, report in reports.items():

@@ -39,15 +39,16 @@ class DetectorType(Protocol):
 
         The detection loop saves the state with every bin, so msgspec must be able to encode and decode it; NumPy arrays
         are allowed. A saved state older than a minute is not used, unless the class has an attribute `max_age` in
-        seconds. If the state has a method `to_saved`, its result is saved.
+        seconds. A detector whose state has `max_age` learns: without a saved state, it is shown the stored windows of
+        the last hour first. If the state has a method `to_saved`, its result is saved.
         """
 
     def __call__(self, options: Any) -> Detector[Any]:
         """Build a detector."""
 
 
-DEFAULT_DETECTOR = "threshold"
-"""Needs no training data."""
+DEFAULT_DETECTOR = "calibrated"
+"""Compares every zone with its own past and with the other zones, with a set number of false alarms."""
 DETECTORS: Plugins[DetectorType] = Plugins("detector", package="holdfast.detect.detectors", group="holdfast.detectors")
 """The registered detectors, by name."""
 

@@ -1,6 +1,6 @@
 """Evacuate the zone of a verdict: mark it as out, if the guard allows it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from holdfast._clock import Clock
 from holdfast._types import StatusStore, Verdict, Zone, ZoneState, ZoneStatus
@@ -21,14 +21,7 @@ class Evacuator:
 
     def read_states(self, workload: str) -> Mapping[Zone, ZoneState]:
         """Return the state of each zone that is not in, for `workload` or for all; the stricter of the two."""
-        now = self._clock.wall()
-        found: dict[Zone, ZoneState] = {}
-        for status in self._store.read():
-            state = status.state_at(now)
-            if status.workload in (None, workload) and state is not ZoneState.IN:
-                known = found.get(status.zone, state)
-                found[status.zone] = min(known, state, key=_STRICTEST_FIRST.index)
-        return found
+        return find_states(self._store.read(), workload, self._clock.wall())
 
     def evacuate(self, verdict: Verdict, zones: frozenset[Zone]) -> ZoneStatus | None:
         """Mark the verdict's zone as out for its workload if `decide_evacuation` allows it. Return the status, or None.
@@ -40,3 +33,14 @@ class Evacuator:
             return None
         # If an operator has taken the zone out meanwhile, keep the operator's reason and expiry.
         return self._status_writer.take_out(decision.zone, verdict.workload, by=BY, reason=decision.reason, renew=False)
+
+
+def find_states(statuses: Iterable[ZoneStatus], workload: str, now: float) -> dict[Zone, ZoneState]:
+    """Return the state of each zone that is not in, for `workload` or for all; the stricter of the two."""
+    found: dict[Zone, ZoneState] = {}
+    for status in statuses:
+        state = status.state_at(now)
+        if status.workload in (None, workload) and state is not ZoneState.IN:
+            known = found.get(status.zone, state)
+            found[status.zone] = min(known, state, key=_STRICTEST_FIRST.index)
+    return found

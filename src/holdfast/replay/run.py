@@ -69,7 +69,7 @@ class ReplayOptions:
         workload = self.find_workload(name)
         if self.resources or workload is None:
             return self.resources
-        return tuple(SharedResource(each, operations) for each, operations in workload.alarms.resources)
+        return workload.alarms.list_resources()
 
     def create_builder(self, workload: str, zones: tuple[Zone, ...]) -> WindowBuilder:
         """Return a builder of the workload's windows."""

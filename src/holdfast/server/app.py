@@ -28,7 +28,7 @@ from holdfast.server.routes.health import DatabaseProbe, health, health_without_
 from holdfast.server.routes.limits import clear_limits, queue_policy, set_limits, set_policy, tenant_limits
 from holdfast.server.routes.messages import message_status, send_message, send_messages
 from holdfast.server.routes.metrics import ScrapeCache, metrics
-from holdfast.server.routes.page import events, overview, page, page_without_body, verdicts
+from holdfast.server.routes.page import events, explain_verdict, overview, page, page_without_body, verdicts
 from holdfast.server.routes.queues import list_queues, queue_state, sweep, tenant_usage
 from holdfast.server.routes.status import build_status_router, change_workload, change_zone, history
 from holdfast.server.routes.telemetry import ingest, series
@@ -96,7 +96,7 @@ def create_app(
 
     return Litestar(
         route_handlers=[
-            *(page, page_without_body, overview, verdicts, events, description),
+            *(page, page_without_body, overview, verdicts, explain_verdict, events, description),
             *(list_alarms, alarm_history, explain_alarm),
             *(begin_deploy, end_deploy, list_deploys),
             *(list_alerts, show_alert, acknowledge_alert, snooze_alert),

@@ -213,6 +213,7 @@ def _create_services(
         workloads=settings.workload,
         hub=hub,
         status_hub=status_hub,
+        automatic_detectors=settings.evacuation.automatic,
         alarms=AlarmReports(settings, databases.database),
         alerts=AlertStore(databases.database(alert_store.SUBSYSTEM)) if settings.alert else None,
     )

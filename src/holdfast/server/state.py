@@ -50,6 +50,8 @@ class Services:
     """Changes of zone statuses only, for hosts."""
     stores: Mapping[str, Database] = field(default_factory=dict)
     """The open databases by subsystem, for readiness checks."""
+    automatic_detectors: Sequence[str] = ()
+    """The detectors whose verdicts take a zone out."""
     alarms: AlarmReports = field(default_factory=AlarmReports)
     alerts: AlertStore | None = None
     """None without an [[alert]] in the settings."""

@@ -19,7 +19,9 @@ BIN_SECONDS = 10.0
 MINUTE = 60.0
 """Length of the bins that are kept for a day, in seconds."""
 SHORT_TERM = 900.0
-"""Seconds that bins with instances, and bins of less than a minute, are kept: a verdict takes less than a minute."""
+"""Seconds that bins with instances are kept: a verdict takes less than a minute."""
+MEDIUM_TERM = 3600.0
+"""Seconds that bins of less than a minute are kept over all instances: a detector learns from them after a start."""
 LONG_TERM = 86_400.0
 """Seconds that bins of a minute are kept: a day, because traffic repeats daily."""
 MAX_REQUESTS = 10**9

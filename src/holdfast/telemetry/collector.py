@@ -3,7 +3,8 @@
 Deltas arrive late and out of order. Detectors judge a bin soon after its end, so its measurements have three outcomes:
 *on time* if they arrive before that; *late* if they arrive within the allowance of their source, which adds them to the
 stored series but not to a verdict; and *too late* after that, or *too early* if they are dated in the future. The last
-two are counted and dropped.
+two are counted and dropped. Measurements from before the start are late for an hour: nobody has judged them, and a
+detector can learn from them.
 """
 
 from collections import defaultdict
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 from msgspec import Struct
 
 from holdfast._errors import InvalidValue
-from holdfast.telemetry.bins import BIN_SECONDS, MINUTE, Bin, BinDelta, BinKey, RequestRow, bin_number
+from holdfast.telemetry.bins import BIN_SECONDS, MEDIUM_TERM, MINUTE, Bin, BinDelta, BinKey, RequestRow, bin_number
 from holdfast.telemetry.series import SeriesTable
 
 GRACE_SECONDS = 1.5
@@ -70,6 +71,8 @@ class Collector:
         self._table = table
         self._open: dict[int, dict[BinKey, Bin]] = defaultdict(dict)
         self._completed: int | None = None
+        self._before_start = 0
+        """The number of the last bin that ended before the start."""
         self._late: dict[int, Amendment] = defaultdict(Amendment)
         self._late_minutes: dict[int, Amendment] = defaultdict(Amendment)
 
@@ -102,7 +105,8 @@ class Collector:
             length = self.minute if is_long else seconds
             number = bin_number(start, length)
             is_judged = is_long or number <= completed
-            if is_judged and (number + 1) * length < too_late:
+            is_earlier = number <= self._before_start and not is_long and not replaces
+            if is_judged and (number + 1) * length < (now - MEDIUM_TERM if is_earlier else too_late):
                 arrivals.too_late += requests
                 continue
             key = self._table.admit(delta.key, requests)
@@ -155,7 +159,8 @@ class Collector:
             return "too_early", None
         if number > self._start(now):
             return "on_time", self._open[number]
-        if (number + 1) * self.seconds < now - min(max(lateness, GRACE_SECONDS), MAX_LATENESS):
+        allowance = min(max(lateness, GRACE_SECONDS), MAX_LATENESS)
+        if (number + 1) * self.seconds < now - (MEDIUM_TERM if number <= self._before_start else allowance):
             return "too_late", None
         return "late", self._late[number].added
 
@@ -194,7 +199,7 @@ class Collector:
         Bins from before the start may be stored already. So measurements of them are late, and are added to them.
         """
         if self._completed is None:
-            self._completed = bin_number(now, self.seconds) - 1
+            self._completed = self._before_start = bin_number(now, self.seconds) - 1
         return self._completed
 
 

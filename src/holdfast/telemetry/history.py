@@ -94,7 +94,7 @@ class TelemetryHistory:
         """Add complete bins and late measurements, and drop the bins that are too old. `save` saves the changes."""
         for number, bins in complete:
             self._store.close_bin(number, bins, self._workloads)
-        self._store.amend(late, late_minutes)
+        self._store.amend(late, late_minutes, now)
         self._store.prune(now)
 
     def save(self, now: float) -> None:

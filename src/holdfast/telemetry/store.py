@@ -3,7 +3,7 @@
 | kept | length of a bin | for |
 |---|---|---|
 | by operation, zone, side and instance | `telemetry.bin_seconds`, 10 s | 15 minutes |
-| by operation, zone and side | the same | 15 minutes |
+| by operation, zone and side | the same | an hour |
 | by operation, zone and side | 60 s | 24 hours |
 
 A bin is dropped when it is older than that. The number of series is limited by the SeriesTable, so memory is bounded.
@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from holdfast._errors import InvalidValue
-from holdfast.telemetry.bins import LONG_TERM, MINUTE, SHORT_TERM, Bin, BinKey, bin_number
+from holdfast.telemetry.bins import LONG_TERM, MEDIUM_TERM, MINUTE, SHORT_TERM, Bin, BinKey, bin_number
 from holdfast.telemetry.block import EMPTY, Block, build_blocks, sum_over_instances
 from holdfast.telemetry.collector import GRACE_SECONDS, Amendment
 from holdfast.telemetry.query import MeasuredSeries, SeriesAnswer, SeriesPoint, SeriesQuery
@@ -49,7 +49,7 @@ class Tier(StrEnum):
 
 def get_retention(tier: Tier) -> float:
     """Return the seconds that bins of a tier are kept."""
-    return LONG_TERM if tier is Tier.MINUTES else SHORT_TERM
+    return {Tier.MINUTES: LONG_TERM, Tier.ZONES: MEDIUM_TERM}.get(tier, SHORT_TERM)
 
 
 class StoredBlock(NamedTuple):
@@ -106,10 +106,14 @@ class SeriesStore:
             self._put(name, Tier.ZONES, number, by_zone)
             self._sum_minute(name, bin_number(number * self._seconds, self._minute))
 
-    def amend(self, late: Mapping[int, Amendment], late_minutes: Mapping[int, Amendment]) -> None:
-        """Add late measurements to stored bins."""
+    def amend(self, late: Mapping[int, Amendment], late_minutes: Mapping[int, Amendment], now: float) -> None:
+        """Add late measurements to stored bins. Bins that are no longer kept by instance take no replacements."""
+        oldest = bin_number(now - SHORT_TERM, self._seconds)
         for number, amendment in late.items():
             for name, part in _split_by_workload(amendment).items():
+                if number < oldest and self._get(name, Tier.INSTANCES, number) is EMPTY:
+                    self._add_to_zones(name, number, part.added)
+                    continue
                 added, replaced = self._amend(name, Tier.INSTANCES, number, part, self._seconds)
                 by_zone = sum_over_instances(self._get(name, Tier.INSTANCES, number), self._table, self._seconds)
                 # The peak of the whole is unknown by now: it is at least that of each part.
@@ -206,6 +210,21 @@ class SeriesStore:
         found = self._workloads.get(workload)
         return None if found is None else found.tiers[tier].get(bin_number(start, self._get_length(tier)))
 
+    def count_bins(self, workload: str, start: float, end: float) -> int:
+        """Return the number of stored bins over all instances that begin from `start` on, and before `end`."""
+        found = self._workloads.get(workload)
+        numbers = () if found is None else found.tiers[Tier.ZONES]
+        return sum(start <= number * self._seconds < end for number in numbers)
+
+    def iterate_zones(self, workload: str, start: float) -> Iterator[tuple[float, list[BinKey], Block]]:
+        """Yield the start of each stored bin from `start` on, oldest first, with its series over all instances."""
+        found = self._workloads.get(workload)
+        for number, block in sorted({} if found is None else found.tiers[Tier.ZONES].items()):
+            if number * self._seconds >= start:
+                keys = [self._table.key(each) for each in block.numbers.tolist()]
+                rows = [row for row, key in enumerate(keys) if key.operation != ALL_OPERATIONS]
+                yield number * self._seconds, [keys[row] for row in rows], block.take(np.array(rows, np.int64))
+
     def read_instances(self, workload: str, start: float, seconds: float) -> list[Block]:
         """Return the bins by instance that begin within `seconds` seconds from `start` on."""
         found = self._workloads.get(workload)
@@ -223,7 +242,7 @@ class SeriesStore:
         by_instance = query.is_by_instance
         wanted = query.step if query.step is not None else (query.end - query.start) / DEFAULT_POINTS
         has_minutes = self._has_minutes(query)
-        is_recent = query.start >= now - SHORT_TERM - self._seconds
+        is_recent = query.start >= now - MEDIUM_TERM - self._seconds
         if by_instance:
             tiers: tuple[Tier, ...] = (Tier.INSTANCES, Tier.LONG_INSTANCES) if has_minutes else (Tier.INSTANCES,)
         else:
@@ -234,7 +253,7 @@ class SeriesStore:
             if has_minutes:
                 reason = ", because some of the measurements are by the minute"
             elif tiers == (Tier.MINUTES,):
-                reason = f", because bins of less are kept for {SHORT_TERM / 60:.0f} minutes"
+                reason = f", because bins of less are kept for {MEDIUM_TERM / 60:.0f} minutes"
             raise InvalidValue(f"step is {query.step:g} s: expected at least {length:g} s{reason}")
         return tiers, length * max(1, math.ceil(wanted / length - 1e-6))
 
@@ -283,6 +302,13 @@ class SeriesStore:
         kept = self._get(workload, tier, number).without(replaced.numbers)
         self._put(workload, tier, number, Block.merge([kept, replaced, added]))
         return added_by_zone, replaced_by_zone
+
+    def _add_to_zones(self, workload: str, number: int, bins: Mapping[BinKey, Bin]) -> None:
+        """Add measurements to a bin that is kept over all instances only."""
+        _, by_zone = build_blocks(bins, self._table, self._seconds)
+        minute = bin_number(number * self._seconds, self._minute)
+        for tier, at in ((Tier.ZONES, number), (Tier.MINUTES, minute)):
+            self._put(workload, tier, at, Block.merge([self._get(workload, tier, at), by_zone]))
 
     def _sum_minute(self, workload: str, minute: int) -> None:
         zones, longs = (self._workloads[workload].tiers[tier] for tier in (Tier.ZONES, Tier.LONG_INSTANCES))

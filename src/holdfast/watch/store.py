@@ -120,6 +120,11 @@ MIGRATIONS = (
                 where replace(name, '/', '') <> name or summary = 'Alarm updated from INSUFFICIENT_DATA to OK'""",
         ),
     ),
+    Migration(
+        6,
+        "the verdict of the latest window",
+        ("alter table holdfast_detector_state add column verdict text",),
+    ),
 )
 
 _COLUMNS = "id, workload, kind, zone, resource, since, summary, evidence, opened_at, closed_at"
@@ -132,11 +137,12 @@ _OPEN_VERDICTS = f"select {_COLUMNS} from holdfast_verdict where closed_at is nu
 _LIST = f"select {_COLUMNS} from holdfast_verdict order by opened_at desc limit $1"  # noqa: S608 - our own names
 _FIND = f"select {_COLUMNS} from holdfast_verdict where id = $1"  # noqa: S608 - our own names
 _SAVE = (
-    "insert into holdfast_detector_state (workload, detector, saved_at, state) values ($1, $2, $3, $4) "
+    "insert into holdfast_detector_state (workload, detector, saved_at, state, verdict) values ($1, $2, $3, $4, $5) "
     "on conflict (workload) do update set detector = excluded.detector, saved_at = excluded.saved_at, "
-    "state = excluded.state"
+    "state = excluded.state, verdict = excluded.verdict"
 )
 _LOAD = "select state, saved_at from holdfast_detector_state where workload = $1 and detector = $2"
+_LOAD_CURRENT = "select detector, verdict from holdfast_detector_state where workload = $1 and verdict is not null"
 
 _SAVE_POSITION = (
     "insert into holdfast_source_position (source, position) values ($1, $2) "
@@ -180,17 +186,29 @@ class WatchStore:
         return self._database
 
     def record(
-        self, workload: str, detector: str, state: Any, at: float, *, opened: Verdict | None, closed: Sequence[str]
+        self,
+        workload: str,
+        detector: str,
+        state: Any,
+        at: float,
+        *,
+        opened: Verdict | None,
+        closed: Sequence[str],
+        current: Verdict | None = None,
     ) -> None:
-        """Save a detector's state, the opened verdict and the ids of closed ones in one transaction."""
+        """Save a detector's state, the opened verdict and the ids of closed ones in one transaction.
+
+        `current` is the verdict of the latest window, with its evidence.
+        """
         encoded = b64encode(encode_state(state)).decode()
+        verdict = None if current is None else msgspec.json.encode(current).decode()
 
         def write(transaction: Transaction) -> None:
             for verdict_id in closed:
                 transaction.execute(_CLOSE, (at, verdict_id))
             if opened is not None:
                 transaction.execute(_OPEN, _encode_row(opened, at))
-            transaction.execute(_SAVE, (workload, detector, at, encoded))
+            transaction.execute(_SAVE, (workload, detector, at, encoded, verdict))
 
         self._database.write(write)
 
@@ -208,6 +226,11 @@ class WatchStore:
         except binascii.Error:
             return None
         return None if state is None else (state, saved_at)
+
+    def load_current(self, workload: str) -> tuple[str, Verdict] | None:
+        """Return the name of a workload's detector and its verdict about the latest window, or None."""
+        rows = self._database.read(lambda transaction: transaction.execute(_LOAD_CURRENT, (workload,)))
+        return None if not rows else (rows[0][0], msgspec.json.decode(rows[0][1], type=Verdict))
 
     def save_position(self, source: str, position: str) -> None:
         """Save how far a telemetry source was read."""

@@ -16,8 +16,8 @@ from holdfast._types import Sink, Verdict, VerdictKind, Zone, ZoneState
 from holdfast.detect import DETECTORS, Detector, build_detector
 from holdfast.detect.detector import DEFAULT_DETECTOR
 from holdfast.engines import Database
-from holdfast.telemetry import BIN_SECONDS, Bin, BinDelta, BinKey, SharedResource, build_window
-from holdfast.telemetry.bins import LONG_TERM, SHORT_TERM, RequestRow
+from holdfast.telemetry import BIN_SECONDS, Bin, BinDelta, BinKey, Deployment, SharedResource, build_window
+from holdfast.telemetry.bins import LONG_TERM, MEDIUM_TERM, SHORT_TERM, RequestRow
 from holdfast.telemetry.collector import DEFAULT_LATENESS, GRACE_SECONDS, Arrivals, Collector
 from holdfast.telemetry.query import SeriesAnswer, SeriesQuery
 from holdfast.telemetry.series import SeriesLimits, SeriesTable
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from holdfast.alarms.declaration import AlarmDeclaration
     from holdfast.telemetry.history import TelemetryHistory
     from holdfast.watch.alarms import AlarmWatches
+    from holdfast.watch.learning import HistoryLearner
 
 logger = logging.getLogger("holdfast.watch")
 
@@ -46,6 +47,11 @@ STALE_STATE_BINS = 6
 """Bins after which a saved detector state is discarded, unless its class has a `max_age`: most states count consecutive
 windows."""
 OVERFLOW_LOG_SECONDS = 3600.0
+LEAST_HISTORY = 600.0
+"""Seconds of stored measurements from before the start from which on a detector without a state learns from them, and
+again when the stored ones have become more by this much."""
+HISTORY_PAUSE = 1.0
+"""Seconds without late measurements after which earlier ones count as complete: they come in several batches."""
 START_TOLERANCE = 0.001
 """Seconds by which a bin may begin before the loop and still count as whole."""
 NO_REQUESTS = "no zone reports any request"
@@ -62,6 +68,8 @@ class WatchedWorkload:
     """The registered name of the detector."""
     options: Mapping[str, Any] = field(default_factory=dict)
     """The detector's own settings."""
+    may_evacuate: bool | None = None
+    """Whether its verdicts take a zone out. Otherwise they advise. None means only those of the default detector."""
     alarms: "AlarmDeclaration | None" = None
     """The alarms that are evaluated, if the watcher keeps measurements. They only advise."""
 
@@ -89,6 +97,7 @@ class _WatchedState:
     """A bin that began before is incomplete: it cannot show that the workload is healthy."""
     current: Verdict
     """The verdict of the latest window."""
+    may_evacuate: bool = False
     resources: Sequence[SharedResource] = ()
     open: dict[str, Verdict] = field(default_factory=dict)
     """The recorded open verdicts, by id."""
@@ -98,6 +107,12 @@ class _WatchedState:
     """The end of the latest window that was evaluated."""
     pending: deque[tuple[float, Mapping[BinKey, Bin]]] = field(default_factory=deque)
     """Complete bins that the detector has not evaluated yet, each with its start."""
+    learns: bool = False
+    """Whether the detector needs to learn, and there was no saved state to continue with."""
+    learned_seconds: float = 0.0
+    """Seconds of stored measurements from before the start that it has learned from."""
+    learner: "HistoryLearner | None" = None
+    """Set while it learns from stored measurements. Live windows wait meanwhile."""
 
 
 class WorkloadWatcher:
@@ -133,6 +148,8 @@ class WorkloadWatcher:
         self._watched = {workload.name: self._start_workload(workload) for workload in workloads}
         self._history = None if history is None else self._open_history(history)
         self._alarms = None if self._history is None else self._open_alarms(workloads, self._history)
+        self._late_at: float | None = self._clock.wall() - HISTORY_PAUSE
+        """When late measurements arrived that no detector has learned from; at the start, the saved ones count."""
         for recorded in store.list_open_verdicts():
             if recorded.workload in self._watched:
                 # Opened before a restart. The first window closes it, unless its zone is out or the verdict repeats.
@@ -171,9 +188,11 @@ class WorkloadWatcher:
             self._collector.require_resolution(delta.seconds)
         with self._lock:
             now = self._clock.wall()
-            self._traffic.add(taken, chain.from_iterable((requests or {}).values()))
+            self._add_traffic(taken, requests or {}, now - lateness - self._collector.minute)
             arrivals = self._collector.add_requests(requests or {}, now, lateness)
             arrivals.merge(self._collector.add(taken, now, lateness))
+            if arrivals.late:
+                self._late_at = now
             is_logged = arrivals.overflowed and self._overflow_log.admit("", self._clock.monotonic()) is not None
         if is_logged:
             logger.warning(
@@ -239,10 +258,13 @@ class WorkloadWatcher:
             self._send_traffic(now)
         complete = self._pop_complete(now)
         failures = [error for watched in self._watched.values() if (error := self._catch_up(watched, now)) is not None]
-        if complete:
+        has_history = self._has_new_history(now)
+        if complete or has_history:
             failures += self._keep(complete, now)
         if failures:
             raise failures[0]
+        if has_history:
+            self._begin_learning(now)
 
     def _pop_complete(self, now: float) -> Sequence[tuple[int, Mapping[BinKey, Bin]]]:
         """Return the bins that are complete at `now`. They wait for the detector."""
@@ -293,6 +315,17 @@ class WorkloadWatcher:
     def _catch_up(self, watched: _WatchedState, now: float) -> Exception | None:
         """Evaluate the pending bins of one workload; return the error that stopped it, if any."""
         watched.watched_since = min(watched.watched_since, now)  # the clock may be set back
+        if watched.learner is not None:
+            try:
+                state = watched.learner.learn(watched.detector, watched.state, self._clock)
+            except HoldfastError as error:  # a store is unavailable
+                return error
+            except Exception as error:  # noqa: BLE001 - raised when all workloads were evaluated
+                watched.learner = None
+                return error
+            if state is None:
+                return None
+            self._end_learning(watched, watched.learner, state)
         while watched.pending:
             start, bins = watched.pending[0]
             end = start + self.bin_seconds
@@ -321,7 +354,8 @@ class WorkloadWatcher:
         state, saved_at = self._store.load_state(workload.name, workload.detector, kind) or (kind(), None)
         now = self._clock.wall()
         max_age = getattr(kind, "max_age", STALE_STATE_BINS * self.bin_seconds)
-        if saved_at is None or not 0 <= now - saved_at <= max_age:
+        is_new = saved_at is None or not 0 <= now - saved_at <= max_age
+        if is_new:
             state = kind()
         return _WatchedState(
             workload.name,
@@ -331,8 +365,72 @@ class WorkloadWatcher:
             state,
             watched_since=now,
             current=build_unknown_verdict(workload.name, now, NO_WHOLE_BIN),
-            resources=[] if workload.alarms is None else [SharedResource(*each) for each in workload.alarms.resources],
+            may_evacuate=(
+                workload.detector == DEFAULT_DETECTOR if workload.may_evacuate is None else workload.may_evacuate
+            ),
+            resources=() if workload.alarms is None else workload.alarms.list_resources(),
+            learns=is_new and hasattr(kind, "max_age"),
         )
+
+    def _has_new_history(self, now: float) -> bool:
+        """Return whether there may be more stored measurements for detectors that had no state."""
+        is_complete = self._late_at is not None and not 0 <= now - self._late_at < HISTORY_PAUSE
+        return self._history is not None and is_complete and any(each.learns for each in self._watched.values())
+
+    def _begin_learning(self, now: float) -> None:
+        """Let detectors without a state learn, if there are enough stored measurements from before the start.
+
+        While a zone fails or is out, a detector that has evaluated live windows keeps its evidence instead.
+        """
+        assert self._history is not None
+        for watched in self._watched.values():
+            is_quiet = not watched.zones_out and all(each.kind is VerdictKind.UNKNOWN for each in watched.open.values())
+            if watched.learns and watched.learner is None and (is_quiet or watched.evaluated_until is None):
+                count = self._history.store.count_bins(watched.name, now - MEDIUM_TERM, watched.watched_since)
+                seconds = count * self.bin_seconds
+                if seconds - watched.learned_seconds >= LEAST_HISTORY:
+                    watched.learner = self._build_learner(watched, self._history, now)
+                    watched.learned_seconds = seconds
+        self._late_at = None
+
+    def _build_learner(self, watched: _WatchedState, history: "TelemetryHistory", now: float) -> "HistoryLearner":
+        from holdfast.watch.learning import HistoryLearner  # imports NumPy
+
+        def list_deployments(end: float) -> list[Deployment]:
+            return [each.to_deployment() for each in self._deploys.list_for_window(watched.name, end)]
+
+        watched.state = DETECTORS.get(watched.detector_name).state_type()
+        with self._lock:
+            stored = history.snapshot(watched.name)
+        return HistoryLearner(
+            stored,
+            watched.name,
+            watched.zones,
+            self.bin_seconds,
+            now,
+            states={} if self._evacuator is None else self._evacuator.read_states(watched.name),
+            resources=watched.resources,
+            list_deployments=list_deployments,
+        )
+
+    def _end_learning(self, watched: _WatchedState, learner: "HistoryLearner", state: Any) -> None:
+        """Continue with live windows, and the learned state."""
+        watched.state, watched.learner = state, None
+        while watched.pending and watched.pending[0][0] + self.bin_seconds / 2 < learner.end:
+            watched.pending.popleft()
+        logger.info(
+            "workload %s: detector %s has learned from %d stored windows",
+            watched.name,
+            watched.detector_name,
+            learner.windows,
+        )
+
+    def _add_traffic(
+        self, deltas: Sequence[BinDelta], requests: Mapping[int, Sequence[RequestRow]], since: float
+    ) -> None:
+        """Count arriving measurements as traffic of now, without those from before `since`: they are history."""
+        rows = (rows for number, rows in requests.items() if number * self.bin_seconds >= since)
+        self._traffic.add((each for each in deltas if each.start >= since), chain.from_iterable(rows))
 
     def _open_history(self, database: Database) -> "TelemetryHistory":
         from holdfast.telemetry.history import TelemetryHistory  # imports NumPy
@@ -383,6 +481,7 @@ class WorkloadWatcher:
             if known.id != verdict.id and known.zone not in window.zones_out and not is_part and not is_unknown
         ]
         is_new = verdict.kind is not VerdictKind.HEALTHY and verdict.id not in watched.open
+        current = build_unknown_verdict(watched.name, end, missing) if is_unknown else verdict
         self._store.record(
             watched.name,
             watched.detector_name,
@@ -390,6 +489,7 @@ class WorkloadWatcher:
             now,
             opened=verdict if is_new else None,
             closed=[known.id for known in closed],
+            current=current,
         )
         for known in closed:
             self._report(known, now, is_closed=True)
@@ -397,14 +497,29 @@ class WorkloadWatcher:
         if is_new:
             self._report(verdict, now, is_closed=False)
             watched.open[verdict.id] = verdict
-        if verdict.kind is not VerdictKind.HEALTHY and self._evacuator is not None:
-            try:
-                self._evacuator.evacuate(verdict, frozenset(watched.zones))
-            except Conflict as error:  # another zone is out, or was taken out: the next window decides again
-                logger.info("not evacuating zone %s for %s: %s", verdict.zone, watched.name, error)
+        self._act(watched, verdict, is_new=is_new)
         watched.state = state
         watched.evaluated_until = end
-        self._set_current(watched, build_unknown_verdict(watched.name, end, missing) if is_unknown else verdict)
+        self._set_current(watched, current)
+
+    def _act(self, watched: _WatchedState, verdict: Verdict, *, is_new: bool) -> None:
+        """Evacuate the zone of a verdict, if its detector may."""
+        if verdict.kind is VerdictKind.HEALTHY or self._evacuator is None:
+            return
+        if not watched.may_evacuate:
+            if is_new and verdict.kind is VerdictKind.ISOLATED:
+                logger.warning(
+                    "not evacuating zone %s for %s: verdicts of detector %s only advise; take it out with "
+                    "`holdfast zone out`, or add the detector to evacuation.automatic",
+                    verdict.zone,
+                    watched.name,
+                    watched.detector_name,
+                )
+            return
+        try:
+            self._evacuator.evacuate(verdict, frozenset(watched.zones))
+        except Conflict as error:  # another zone is out, or was taken out: the next window decides again
+            logger.info("not evacuating zone %s for %s: %s", verdict.zone, watched.name, error)
 
     def _set_current(self, watched: _WatchedState, verdict: Verdict) -> None:
         watched.current = verdict

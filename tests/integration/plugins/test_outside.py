@@ -158,6 +158,8 @@ store = "toy:zones"
 export = ["toy:measured"]
 [[queue]]
 name = "mail"
+[evacuation]
+automatic = ["toy"]
 [[alert]]
 name = "paper"
 channel = "toy"

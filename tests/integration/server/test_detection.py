@@ -19,6 +19,8 @@ from tests.integration.server.process import STUCK, HoldfastServer
 
 ZONES = ("use1-az1", "use1-az2", "use1-az3")
 SETTINGS = """
+[evacuation]
+automatic = ["threshold"]
 [telemetry]
 bin_seconds = 0.5
 max_operations = 5
@@ -26,7 +28,7 @@ max_operations = 5
 name = "shop"
 region = "us-east-1"
 zones = ["use1-az1", "use1-az2", "use1-az3"]
-detector = {min_requests = 3}
+detector = {name = "threshold", min_requests = 3}
 """
 RATE = 60
 """Requests per second of the load, over all zones: ten in each zone and bin."""

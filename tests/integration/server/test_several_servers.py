@@ -30,7 +30,7 @@ bin_seconds = 5
 name = "shop"
 region = "us-east-1"
 zones = ["use1-az1", "use1-az2", "use1-az3"]
-detector = {min_requests = 1, consecutive_windows = 1}
+detector = {name = "threshold", min_requests = 1, consecutive_windows = 1}
 """
 """With bins of 5 s, the state of a detector is valid for 30 s: longer than a take-over on a very busy machine."""
 LEASE_SECONDS = 2

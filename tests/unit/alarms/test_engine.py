@@ -333,7 +333,7 @@ def test_operations_whose_measurements_always_come_late_have_alarms() -> None:
         late = world.at
         world.minute({})
         added = bins(OTHERS) | bins([AZ1], faults=30)
-        world.store.amend({int(late // 10): Amendment(added=added)}, {})
+        world.store.amend({int(late // 10): Amendment(added=added)}, {}, late)
     world.minute({})
     assert "use1-az1-isolated-impact" in world.find()
 

@@ -87,7 +87,7 @@ def test_late_measurements_change_the_values() -> None:
     reader.minute(bins([AZ1], instances=1))
     before = reader.get(SeriesReference("Requests", AZ1, HOME)), reader.get(SeriesReference("instances", AZ1))
     late = Amendment(added=bins([AZ1], requests=4, instances=4, faults=4))
-    reader.store.amend({int(START // 10): late}, {})
+    reader.store.amend({int(START // 10): late}, {}, START)
     after = reader.get(SeriesReference("Requests", AZ1, HOME)), reader.get(SeriesReference("instances", AZ1))
     assert before == ([None, 600, 600], [None, 1, 1])
     assert after == ([None, 604, 600], [None, 4, 1])
@@ -97,7 +97,7 @@ def test_late_measurements_change_the_values() -> None:
 def test_measurements_of_a_minute_count_as_those_of_ten_seconds() -> None:
     reader = Reader()
     reader.minute({})
-    reader.store.amend({}, {int(START // 60): Amendment(added=bins([AZ1], faults=5, instances=5))})
+    reader.store.amend({}, {int(START // 60): Amendment(added=bins([AZ1], faults=5, instances=5))}, START)
     assert reader.get(SeriesReference("Requests", AZ1, HOME)) == [None, None, 100]
     assert reader.get(SeriesReference("5xx-errors", AZ1)) == [None, None, 5]
 
@@ -252,7 +252,7 @@ def test_an_instance_counts_once_in_a_long_period_also_after_the_store_has_dropp
         reader.store.prune(reader.at)
         reader.read(2)
     late = Amendment(added=bins([AZ1], requests=6, instances=6))
-    reader.store.amend({int(reader.at // 10) - 1: late}, {})
+    reader.store.amend({int(reader.at // 10) - 1: late}, {}, reader.at)
     reference = SeriesReference("5xx-errors", AZ1), SeriesReference("instances", AZ1)
     assert [reader.get(each, 2) for each in reference] == [[4, 2], [4, 6]]
     # Another process, such as `explain`, has only the bins of the last 15 minutes.

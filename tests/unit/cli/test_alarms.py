@@ -164,7 +164,7 @@ def test_an_alarm_is_followed_from_its_beginning_over_a_killed_watcher_to_its_en
 
     def watch(databases: tuple[SqliteDatabase, SqliteDatabase], bin_count: int, failing: Zone | None = None) -> None:
         """Watch as a new process does, and end without saving more, as a killed one."""
-        workload = WatchedWorkload(name="shop", zones=ZONES, alarms=declaration)
+        workload = WatchedWorkload(name="shop", zones=ZONES, detector="threshold", alarms=declaration)
         watcher = WorkloadWatcher([workload], WatchStore(databases[0]), history=databases[1], clock=clock)
         for _ in range(bin_count):
             content = bins() if failing is None else bins() | bins([failing], faults=50)

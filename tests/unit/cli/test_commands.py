@@ -98,6 +98,8 @@ COMMANDS = [
     "telemetry send",
     "telemetry show",
     "up",
+    "verdict",
+    "verdict explain",
     "worker",
     "zone",
     "zone here",
@@ -126,6 +128,7 @@ GROUPS = [
     "shards",
     "simulate",
     "telemetry",
+    "verdict",
     "zone",
 ]
 

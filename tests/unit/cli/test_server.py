@@ -37,9 +37,9 @@ def test_every_setting_is_shown_with_its_value_and_where_it_comes_from(
         re.sub(r"\.(Key|total|all|paths)$|(?<=options)\.url$", "", name) for name in shown if ".detector." not in name
     ]
     assert fixed == [format_path(path).replace("[]", "[0]") for path in list_setting_types() if path[-1] != "detector"]
-    assert shown["workload[0].detector.name"] == {"value": "threshold", "from": "default"}
+    assert shown["workload[0].detector.name"] == {"value": "calibrated", "from": "default"}
     assert shown["workload[0].zones"] == {"value": ["use1-az1", "use1-az2"], "from": "holdfast.toml"}
-    assert shown["workload[0].detector.consecutive_windows"] == {"value": 2, "from": "default"}
+    assert shown["workload[0].detector.false_isolations"] == {"value": 0.2, "from": "default"}
     assert shown["server.port"] == {"value": 2, "from": "environment variable HOLDFAST_SERVER__PORT"}
     assert shown["server.allow_anonymous"] == {"value": True, "from": "holdfast.toml"}
     assert shown["workload[0].canary[0].headers.Key"] == {"value": "****", "from": "holdfast.toml"}

@@ -11,6 +11,8 @@ from holdfast._alarm_options import AlarmOptions
 from holdfast.alarms.declaration import AlarmDeclaration
 from holdfast.config import load
 from holdfast.config.alarms import AlarmSettings
+from holdfast.config.settings import EvacuationSettings
+from holdfast.telemetry import SharedResource
 
 WORKLOAD = """[[workload]]
 name = "shop"
@@ -19,11 +21,22 @@ zones = ["use1-az1", "use1-az2"]
 """
 
 
+def test_a_verdict_knows_the_zone_that_a_shared_resource_is_in(tmp_path: Path) -> None:
+    resource = '[[workload.alarms.resource]]\nname = "{}"\noperations = ["db/query"]\n'
+    found = declare(resource.format("db") + 'zone = "use1-az2"\n' + resource.format("cache"), tmp_path)
+    assert found is not None
+    query = (Operation("db", "query"),)
+    assert found.list_resources() == (
+        SharedResource("db", query, Zone("use1-az2")),
+        SharedResource("cache", query, None),
+    )
+
+
 def declare(text: str, folder: Path) -> AlarmDeclaration | None:
     file = folder / "holdfast.toml"
     file.write_text(WORKLOAD + text)
     [workload] = load(file, environment={}).settings.workload
-    return workload.to_watched_workload().alarms
+    return workload.to_watched_workload(EvacuationSettings()).alarms
 
 
 def test_every_option_of_the_library_is_a_setting(tmp_path: Path) -> None:
@@ -68,6 +81,10 @@ operations = ["orders-db/query"]
         ("extra_periods = 21", "extra_periods"),
         ('percentile_interpolation = "cubic"', "percentile_interpolation"),
         ('resource = [{ name = "db", operations = [] }]', "operations"),
+        (
+            'resource = [{ name = "db", operations = ["a/b"], zone = "use1-az9" }]',
+            r"alarms.resource\[0\].zone: no zone use1-az9 of the workload: expected one of use1-az1, use1-az2",
+        ),
         ('resource = [{ name = "db", operations = ["query"] }]', "service/name"),
         ('resource = [{ name = "db", operations = ["a/b"] }, { name = "db", operations = ["a/b"] }]', "once"),
     ],

@@ -164,6 +164,7 @@ class TestWhatOverrides:
             "agent.hook_timeout": "3",
             "agent.sns_topic": TOPIC,
             "agent.sns_endpoint": "x",
+            "evacuation.automatic": "threshold,outlier",
             "heartbeat.url": "env:beat",
             "heartbeat.interval": "30",
             "queue_backend": "postgresql://host/name",
@@ -174,6 +175,7 @@ class TestWhatOverrides:
             "database.timeout": "1.0",
             "telemetry.bin_seconds": "5.0",
             "metrics.export": "('emf', 'prometheus:9464')",
+            "evacuation.automatic": "('threshold', 'outlier')",
             "status.refresh_interval": "2.0",
             "agent.endpoints": "('x', 'y')",
             "agent.poll_interval": "2.0",
@@ -360,8 +362,8 @@ class TestWhatIsWrong:
                 1,
                 "gauges",
                 (
-                    "known here: agent, alert, aws, data_directory, database, heartbeat, log, metrics, queue, "
-                    "queue_backend, server, status, telemetry, workload"
+                    "known here: agent, alert, aws, data_directory, database, evacuation, heartbeat, log, metrics, "
+                    "queue, queue_backend, server, status, telemetry, workload"
                 ),
             ),
             (
@@ -519,10 +521,10 @@ class TestLists:
         return file
 
     def test_every_element_is_a_frozen_value_with_its_own_defaults(self, tmp_path: Path) -> None:
-        text = WORKLOAD + "[workload.detector]\nmax_latency = 2\n" + WORKLOAD.replace("shop", "cart")
+        text = WORKLOAD + "[workload.detector]\nfalse_isolations = 2\n" + WORKLOAD.replace("shop", "cart")
         shop, cart = load(self.write(tmp_path, text), {}).settings.workload
-        assert (shop.name, shop.zones, shop.detector["max_latency"]) == ("shop", ("use1-az1", "use1-az2"), 2.0)
-        assert (cart.name, cart.detector["max_latency"]) == ("cart", 0.5)
+        assert (shop.name, shop.zones, shop.detector["false_isolations"]) == ("shop", ("use1-az1", "use1-az2"), 2.0)
+        assert (cart.name, cart.detector["false_isolations"]) == ("cart", 0.2)
 
     def test_statuses_that_are_faults_are_5xx_unless_told(self, tmp_path: Path) -> None:
         text = WORKLOAD + "fault_statuses = ['5xx', '429']\n" + WORKLOAD.replace("shop", "cart")
@@ -530,11 +532,11 @@ class TestLists:
         assert (shop.fault_statuses, cart.fault_statuses) == (("5xx", "429"), ("5xx",))
 
     def test_origins_tell_the_elements_apart(self, tmp_path: Path) -> None:
-        text = WORKLOAD + WORKLOAD.replace("shop", "cart") + "[workload.detector]\nconsecutive_windows = 3\n"
+        text = WORKLOAD + WORKLOAD.replace("shop", "cart") + "[workload.detector]\nfalse_isolations = 3\n"
         file = self.write(tmp_path, text)
         shown = {format_path(place): (value, origin) for place, value, origin in load(file, {}).list_effective()}
-        assert shown["workload[0].detector.consecutive_windows"] == (2, "default")
-        assert shown["workload[1].detector.consecutive_windows"] == (3, str(file))
+        assert shown["workload[0].detector.false_isolations"] == (0.2, "default")
+        assert shown["workload[1].detector.false_isolations"] == (3.0, str(file))
 
     @pytest.mark.parametrize(
         ("change", "line", "complaint"),
@@ -562,15 +564,15 @@ class TestLists:
             (
                 (END, END + "detector = {windoes = 3}\n"),
                 5,
-                "workload[0].detector.windoes: unknown option of detector threshold",
+                "workload[0].detector.windoes: unknown option of detector calibrated",
             ),
             (
-                (END, END + "detector = {consecutive_windows = 'x'}\n"),
+                (END, END + "detector = {name = 'threshold', consecutive_windows = 'x'}\n"),
                 5,
                 "workload[0].detector.consecutive_windows: expected a whole number, found text",
             ),
             (
-                (END, END + "detector = {consecutive_windows = 0}\n"),
+                (END, END + "detector = {name = 'threshold', consecutive_windows = 0}\n"),
                 5,
                 "workload[0]: detector.consecutive_windows is 0: expected 1 or more",
             ),

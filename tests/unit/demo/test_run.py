@@ -1,14 +1,20 @@
 """How a run goes."""
 
 import tempfile
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from holdfast import InvalidValue
+from holdfast import EngineUnavailable, InvalidValue, Zone
 from holdfast.cli import main
+from holdfast.demo.history import MINUTES, generate_history, send_history
 from holdfast.demo.run import FAULTS, DemoOptions, DemoRun
+from holdfast.telemetry import FaultStatuses
+from holdfast.telemetry.source import SourceWorkload
+from holdfast.telemetry.sources.emf import EmfDecoder
 
 
 def options(**changes: Any) -> DemoOptions:
@@ -32,6 +38,48 @@ def test_the_usual_run_takes_about_a_minute() -> None:
 @pytest.mark.parametrize("fault", FAULTS)
 def test_every_fault_does_something(fault: str) -> None:
     assert FAULTS[fault].errors or FAULTS[fault].delay
+
+
+def test_the_generated_history_is_a_healthy_past_up_to_now() -> None:
+    now, rate = 1_700_000_000.0, 600.0  # more than a hundred requests for a series and bin, so several lines
+    shop = SourceWorkload("shop", frozenset({Zone("az1"), Zone("az2")}), FaultStatuses.parse(("5xx",)).count_faults)
+    lines = list(generate_history({"az1": ["i-1"], "az2": ["i-2"]}, "us-east-1", rate, 10.0, now))
+    batch = EmfDecoder([shop]).decode(b"\n".join(lines), now)
+    assert (batch.accepted, batch.refused) == (len(lines), {})
+    counts = [(each.start, each.key.zone, each.measured) for each in batch.deltas]
+    assert sum(each.requests for _, _, each in counts) == pytest.approx(MINUTES * 60 * rate, rel=0.02)
+    assert sum(each.success_seconds.count for _, _, each in counts) == sum(each.requests for _, _, each in counts)
+    assert {each.faults for _, _, each in counts} == {0}
+    assert {zone for _, zone, _ in counts} == {"az1", "az2"}
+    assert (min(start for start, _, _ in counts), max(start for start, _, _ in counts)) == (now - 2100, now - 10)
+
+
+@pytest.mark.parametrize(
+    ("status", "answer"),
+    [
+        (202, b'{"accepted": 0, "refused": 1, "too_late": 0, "reason": "no such zone"}'),
+        (202, b'{"accepted": 1, "refused": 0, "too_late": 7}'),
+        (503, b'{"detail": "later"}'),
+    ],
+)
+def test_a_history_that_the_server_does_not_store_ends_the_run(status: int, answer: bytes) -> None:
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["Content-Length"]))
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(answer)))
+            self.end_headers()
+            self.wfile.write(answer)
+
+        def log_message(self, *_: Any) -> None:
+            pass
+
+    with HTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        with pytest.raises(EngineUnavailable, match="the server did not store the history"):
+            send_history(f"http://127.0.0.1:{server.server_port}", iter([b"{}"]))
+        thread.join()
 
 
 def test_a_folder_with_the_records_of_another_run_is_refused(tmp_path: Path) -> None:

@@ -88,6 +88,19 @@ def test_measurements_from_before_the_start_are_late_because_their_bin_may_be_st
     assert pop(collector, START + 32) == [(20, 1)]
 
 
+def test_measurements_from_before_the_start_are_accepted_for_an_hour() -> None:
+    """Nobody has judged them, and a detector can learn from them. Totals that replace others keep their allowance."""
+    collector = build()
+    now = START + 3600
+    rows = {int(START // 10) + number: [(key(), 0, 2, False, 0.01)] for number in (-2, 0, 60)}
+    assert collector.add_requests(rows, now) == Arrivals(late=2, too_late=1)
+    assert collector.add([delta(START), delta(START - 20)], now) == Arrivals(late=1, too_late=1)
+    assert collector.add([delta(START, replaces=True)], now) == Arrivals(too_late=1)
+    assert collector.add([delta(now)], now + 100) == Arrivals(on_time=1), "its bin is not complete"
+    collector.pop_complete(now + 100)
+    assert collector.add([delta(now)], now + 100) == Arrivals(too_late=1)
+
+
 def test_every_delta_has_one_outcome() -> None:
     """The bin that began at START ends at START + 10."""
     end, judged = START + 10, START + 10 + GRACE_SECONDS

@@ -54,7 +54,7 @@ def watch_alarms(world: World, history: SqliteDatabase, bin_seconds: float = 10.
     declaration = AlarmDeclaration(workload="shop", zones=ZONES, options=options)
     world.events = Events()
     world.watch = WorkloadWatcher(
-        [WatchedWorkload(name="shop", zones=ZONES, alarms=declaration)],
+        [WatchedWorkload(name="shop", zones=ZONES, detector="threshold", alarms=declaration)],
         world.log,
         events=world.events,
         history=history,
@@ -209,7 +209,7 @@ def test_a_failing_store_of_alarms_does_not_stop_the_detection(tmp_path: Path, d
         clock = FakeClock(wall=START)
         store = WatchStore(database)
         declaration = AlarmDeclaration(workload="shop", zones=ZONES)
-        workload = WatchedWorkload(name="shop", zones=ZONES, alarms=declaration)
+        workload = WatchedWorkload(name="shop", zones=ZONES, detector="threshold", alarms=declaration)
         watch = WorkloadWatcher([workload], store, history=history, clock=clock)
         clock.advance(59.0)
         watch.tick()
@@ -231,7 +231,7 @@ def test_alarms_of_a_workload_that_left_the_settings_are_removed_after_a_day(
         watch_alarms(world, history)
         world.seconds(62)
         store = AlarmStore(world.database)
-        workload = WatchedWorkload(name="cart", zones=ZONES)
+        workload = WatchedWorkload(name="cart", zones=ZONES, detector="threshold")
         watch = WorkloadWatcher([workload], world.log, history=history, clock=world.clock)
         world.clock.advance(23 * 3600)
         watch.tick()

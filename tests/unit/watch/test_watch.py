@@ -1,6 +1,8 @@
 """The loop: telemetry in, verdicts and statuses out."""
 
 import logging
+import subprocess
+import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import ClassVar
@@ -21,9 +23,11 @@ from holdfast import (
     ZoneStatus,
 )
 from holdfast.detect import DETECTORS
+from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.telemetry import Bin, BinDelta, BinKey, Deployment, Window
 from holdfast.testing import FakeClock
 from holdfast.watch import DeployStore, WatchedWorkload, WorkloadWatcher
+from tests.unit.watch.test_learning import run, send_history
 from tests.unit.watch.world import ZONES, World
 
 
@@ -182,10 +186,45 @@ def test_measurements_that_cover_more_than_a_minute_are_refused(world: World) ->
 
 def test_without_an_evacuator_the_loop_only_reaches_verdicts(tmp_path: Path) -> None:
     world = World(tmp_path)
-    world.watch = WorkloadWatcher([WatchedWorkload(name="shop", zones=ZONES)], world.log, clock=world.clock)
+    world.watch = WorkloadWatcher(
+        [WatchedWorkload(name="shop", zones=ZONES, detector="threshold")], world.log, clock=world.clock
+    )
     world.seconds(45, failing="az2")
     assert [verdict.zone for verdict in world.log.verdicts()] == ["az2"]
     assert world.statuses.read() == []
+
+
+def test_only_detectors_that_may_take_a_zone_out_do(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Without a decision that is the default detector. Others advise: the refusal is logged once for a verdict."""
+    rows: list[tuple[str, bool | None, list[str]]] = [
+        ("calibrated", None, ["az2"]),
+        ("calibrated", False, []),
+        ("threshold", None, []),
+        ("threshold", True, ["az2"]),
+        ("outlier", None, []),
+        ("outlier", True, ["az2"]),
+    ]
+    for number, (detector, may_evacuate, out) in enumerate(rows):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        caplog.clear()
+        with SqliteDatabase(folder / "history.sqlite") as history:
+            world = World(folder, detector=detector, history=history, may_evacuate=may_evacuate)
+            if detector == "calibrated":
+                send_history(world, 1900)
+                run(world, 22)
+            run(world, 200 if detector == "outlier" else 50, failing="az2")
+            assert [each.zone for each in world.log.verdicts() if each.kind is VerdictKind.ISOLATED] == ["az2"]
+            assert [each.zone for each in world.statuses.read() if each.state.is_out] == out
+            refusals = [text for text in caplog.messages if "only advise" in text]
+            assert len(refusals) == (0 if out else 1)
+            assert out or f"not evacuating zone az2 for shop: verdicts of detector {detector}" in refusals[0]
+
+
+def test_without_numpy_an_import_says_what_to_install() -> None:
+    code = "import sys; sys.modules['numpy'] = None\nimport holdfast.watch"
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "detection needs the extra 'server': pip install 'holdfast-resilience[server]'" in ended.stderr
 
 
 class TestTheStateOfADetector:
@@ -270,7 +309,7 @@ def test_a_detector_that_raises_does_not_hold_up_other_workloads(
     world = World(tmp_path)
     workloads = [
         WatchedWorkload(name="other", zones=ZONES, detector="broken"),
-        WatchedWorkload(name="shop", zones=ZONES),
+        WatchedWorkload(name="shop", zones=ZONES, detector="threshold"),
     ]
     world.watch = WorkloadWatcher(workloads, world.log, clock=world.clock)
     for _ in range(45):

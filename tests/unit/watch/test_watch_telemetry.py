@@ -72,7 +72,9 @@ class TestUntilThereIsAWholeBin:
 
     def test_an_open_verdict_stays_open(self, tmp_path: Path) -> None:
         before = World(tmp_path)
-        before.watch = WorkloadWatcher([WatchedWorkload(name="shop", zones=ZONES)], before.log, clock=before.clock)
+        before.watch = WorkloadWatcher(
+            [WatchedWorkload(name="shop", zones=ZONES, detector="threshold")], before.log, clock=before.clock
+        )
         before.seconds(45, failing="az2")
         after = World(tmp_path, clock=before.clock)
         after.seconds(7)
@@ -140,7 +142,7 @@ def test_the_outcome_of_every_request_is_returned(tmp_path: Path) -> None:
     deltas = [
         delta(now, 1),
         delta(now - 20, 2),
-        delta(now - 3600, 4),
+        delta(now - 3620, 4),
         delta(now + 3600, 8),
         delta(now, 16, "i-2"),
         delta(now - 20, 32, "i-2"),

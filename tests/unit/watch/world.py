@@ -41,11 +41,13 @@ class FailingStore(WatchStore):
 
     failures = 0
 
-    def record(self, *arguments: Any, opened: Verdict | None, closed: Sequence[str]) -> None:
+    def record(
+        self, *arguments: Any, opened: Verdict | None, closed: Sequence[str], current: Verdict | None = None
+    ) -> None:
         if opened is not None and self.failures:
             self.failures -= 1
             raise EngineUnavailable("away")
-        super().record(*arguments, opened=opened, closed=closed)
+        super().record(*arguments, opened=opened, closed=closed, current=current)
 
 
 class World:
@@ -59,6 +61,7 @@ class World:
         detector: str = "threshold",
         history: Database | None = None,
         limits: SeriesLimits | None = None,
+        may_evacuate: bool | None = True,
     ) -> None:
         self.clock = clock or FakeClock(wall=1_700_000_000.0)
         self.database = SqliteDatabase(folder / "test.sqlite")
@@ -66,7 +69,7 @@ class World:
         self.log = FailingStore(self.database)
         self.events = Events()
         self.watch = WorkloadWatcher(
-            [WatchedWorkload(name="shop", zones=ZONES, detector=detector)],
+            [WatchedWorkload(name="shop", zones=ZONES, detector=detector, may_evacuate=may_evacuate)],
             self.log,
             evacuator=Evacuator(self.statuses, self.clock, StatusWriter(self.statuses, self.clock)),
             events=self.events,

@@ -101,7 +101,7 @@ function judge(workload, zone, measured) {
   }
   const { max_fault_rate: maxShare, max_latency: maxLatency, min_requests: perBin = 1 } = workload.detector;
   if (maxShare === undefined && maxLatency === undefined) {
-    return ["unknown", "no thresholds known", "the detector of this workload has none; see the verdicts"];
+    return judgeByVerdict(workload, zone, measured);
   }
   const needed = Math.max(1, Math.ceil((perBin * measured.seconds) / state.binSeconds));
   if (measured.requests < needed) {
@@ -117,6 +117,18 @@ function judge(workload, zone, measured) {
   const isJudged = openVerdicts().some((verdict) => verdict.workload === workload.name && [zone, null].includes(verdict.zone));
   if (causes.length) return ["above", "above its threshold", causes.join(", ") + (isJudged ? "" : "; not judged yet")];
   return ["healthy", "healthy", "below its thresholds"];
+}
+
+// Returns the same for a detector without fixed thresholds: what the verdict of the latest window says about the zone.
+function judgeByVerdict(workload, zone, measured) {
+  const verdict = state.current.get(workload.name);
+  const kind = verdict?.kind ?? "unknown";
+  if (kind === "unknown" && [zone, null].includes(verdict?.zone ?? null)) {
+    return ["unknown", "not judged", verdict?.summary ?? "there is no verdict yet"];
+  }
+  if (verdict.zone === zone || kind === "regional") return ["above", kind, verdict.summary];
+  if (!measured.requests) return ["unknown", "no data", `no requests in the last ${measured.seconds} s`];
+  return ["healthy", "healthy", "not worse than usual, nor than the other zones"];
 }
 
 const cards = [];

@@ -251,7 +251,7 @@ def run(channel: Channel, settings: Settings, lease: int | None) -> None:
             watch, telemetry = fence_by_lease(watch, lease), fence_by_number(telemetry, lease)
         store = WatchStore(watch)
         watcher = WorkloadWatcher(
-            [workload.to_watched_workload() for workload in settings.workload],
+            [workload.to_watched_workload(settings.evacuation) for workload in settings.workload],
             store,
             evacuator=ServerHandler(channel, settings.database.timeout + ANSWER_SECONDS),
             events=events,

@@ -6,9 +6,10 @@ The files of the page need no credential, because they contain no data.
 import asyncio
 from collections.abc import Mapping, Sequence
 from importlib.resources import files
-from typing import Any
+from typing import Annotated, Any
 
 from litestar import Request, Response, get, head
+from litestar.params import QueryParameter
 from msgspec import Struct
 
 from holdfast._clock import SystemClock
@@ -19,7 +20,9 @@ from holdfast.server.credentials import Role
 from holdfast.server.push import StreamEvent
 from holdfast.server.state import ServerState
 from holdfast.server.streams import EventStream
+from holdfast.server.verdicts import explain_workload
 from holdfast.watch import AnnouncedDeploy, RecordedVerdict, TrafficSample
+from holdfast.watch.explanation import VerdictExplanation
 
 _FILES = {
     "/": ("index.html", "text/html"),
@@ -94,6 +97,28 @@ async def overview(state: ServerState) -> Overview:
 async def verdicts(state: ServerState) -> Sequence[RecordedVerdict]:
     """Return the latest verdicts, newest first."""
     return await asyncio.to_thread(state.services.watch_store.verdicts)
+
+
+@get(
+    "/v1/verdicts/explanation",
+    summary="Explain the current verdict",
+    **build_route_options("zones", Role.VIEWER, errors=(400, 404)),
+)
+async def explain_verdict(
+    state: ServerState,
+    workload: Annotated[str | None, QueryParameter(description="The workload. Needed if there are several.")] = None,
+) -> VerdictExplanation:
+    """Return the evidence against each zone in the latest window, how much is missing, and what holds it back."""
+    services = state.services
+    return await asyncio.to_thread(
+        explain_workload,
+        workload,
+        workloads=services.workloads,
+        automatic=services.automatic_detectors,
+        store=services.watch_store,
+        statuses=services.status_cache,
+        now=SystemClock().wall(),
+    )
 
 
 @get(
