@@ -445,8 +445,9 @@ def test_an_unused_zone_does_not_keep_the_level_of_traffic_from_being_learned() 
 
 
 def test_an_instance_that_still_fails_after_its_zone_is_reported_when_that_verdict_has_closed() -> None:
-    effects = [failing(BOTH, 1, 0.6, end=BEGIN + 120), failing(BOTH, 1, 0.6, start=BEGIN + 120, instance=1)]
-    verdicts, _ = watch(simulate(effects, length=600), warm_up())
+    """The measurements of five minutes decide whether it is an instance, and the verdict closes five minutes later."""
+    effects = [failing(BOTH, 1, 0.9, end=BEGIN + 60), failing(BOTH, 1, 0.2, start=BEGIN + 60, instance=1)]
+    verdicts, _ = watch(simulate(effects, length=720), warm_up())
     assert kinds(verdicts) == ["healthy", "isolated", "healthy", "instance"]
-    closed = next(each for each in verdicts if each.kind is VerdictKind.HEALTHY and each.at > BEGIN + 120)
-    assert closed.at >= BEGIN + 420
+    closed = next(each for each in verdicts if each.kind is VerdictKind.HEALTHY and each.at > BEGIN + 60)
+    assert closed.at >= BEGIN + 360
