@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 _MAX_GAP_WINDOWS = 1
 """A restart may lose one window. After a longer gap, windows no longer count as consecutive."""
 _ROUNDING_WINDOWS = 0.5  # margin for float rounding
+_SILENT_WINDOWS = 3
+"""Windows without requests after which nobody knows whether a zone is healthy."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +50,8 @@ class ThresholdState:
 
     unhealthy_windows: Mapping[Zone, int] = field(default_factory=dict)
     """Number of consecutive windows in which each zone has been unhealthy."""
+    silent_windows: Mapping[Zone, int] = field(default_factory=dict)
+    """Number of consecutive windows in which each zone has had no requests."""
     verdict: Verdict | None = None
     """The open verdict."""
     seen_until: float | None = None
@@ -70,25 +74,33 @@ class ThresholdDetector:
         is_repeated = gap <= -_ROUNDING_WINDOWS  # this window was evaluated before
         is_consecutive = not is_repeated and gap < _MAX_GAP_WINDOWS + _ROUNDING_WINDOWS
         before: Mapping[Zone, int] = state.unhealthy_windows if is_consecutive else {}
+        silent_before: Mapping[Zone, int] = state.silent_windows if is_consecutive else {}
         out = window.zones_out
         readings = {zone: window.reading(zone) for zone in window.zones}
+        silent_windows = {
+            zone: silent_before.get(zone, 0) + 1
+            for zone, reading in readings.items()
+            if zone not in out and not reading.requests
+        }
         if state.verdict is not None and not any(reading.requests for reading in readings.values()):
             # Without measurements nobody knows whether the failure has ended.
             verdict = _renew(state.verdict, window, readings)
-            return ThresholdState(before, verdict, window.end), verdict
+            return ThresholdState(before, silent_windows, verdict, window.end), verdict
         unhealthy_windows = {
             zone: before.get(zone, 0) + 1
             for zone, reading in readings.items()
             if zone not in out and self._is_unhealthy(reading)
         }
-        verdict = self._conclude(state.verdict, unhealthy_windows, window, readings)
+        silent = sorted(zone for zone, count in silent_windows.items() if count >= _SILENT_WINDOWS)
+        verdict = self._conclude(state.verdict, unhealthy_windows, silent, window, readings)
         is_open = verdict.kind is not VerdictKind.HEALTHY
-        return ThresholdState(unhealthy_windows, verdict if is_open else None, window.end), verdict
+        return ThresholdState(unhealthy_windows, silent_windows, verdict if is_open else None, window.end), verdict
 
     def _conclude(
         self,
         open_verdict: Verdict | None,
         unhealthy_windows: Mapping[Zone, int],
+        silent: Sequence[Zone],
         window: "Window",
         readings: "Mapping[Zone, ZoneReading]",
     ) -> Verdict:
@@ -97,7 +109,9 @@ class ThresholdDetector:
         if not certain and open_verdict is not None and open_verdict.zone in out:
             # Without traffic nothing can be measured: the verdict stays open until its zone is back.
             return _renew(open_verdict, window, readings)
-        if not certain:
+        if not certain and silent:
+            kind, zone = VerdictKind.UNKNOWN, silent[0] if len(silent) == 1 else None
+        elif not certain:
             kind, zone = VerdictKind.HEALTHY, None
         elif len(unhealthy_windows) > 1 or out:
             # Several unhealthy zones are not a zonal failure, even if only one has been unhealthy for long enough.
@@ -109,7 +123,8 @@ class ThresholdDetector:
             kind, zone = self._classify(readings[certain[0]]), certain[0]
         if open_verdict is not None and (open_verdict.kind, open_verdict.zone) == (kind, zone):
             return _renew(open_verdict, window, readings)
-        since = window.end - self._options.consecutive_windows * window.seconds if certain else window.end
+        windows = self._options.consecutive_windows if certain else _SILENT_WINDOWS if silent else 0
+        since = window.end - windows * window.seconds
         return Verdict(
             id=f"{window.workload}/{zone or kind}/{since:.12g}",
             workload=window.workload,
@@ -117,7 +132,7 @@ class ThresholdDetector:
             zone=zone,
             since=since,
             at=window.end,
-            summary=_describe(kind, zone, readings, sorted(unhealthy_windows), sorted(out)),
+            summary=_describe(kind, zone, readings, sorted(unhealthy_windows) if certain else silent, sorted(out)),
             evidence=_collect_evidence(readings),
         )
 
@@ -155,6 +170,8 @@ def _describe(
             if not out
             else f"{names}: unhealthy, while {', '.join(out)} is out"
         )
+    if kind is VerdictKind.UNKNOWN and not any(readings[each].requests for each in unhealthy):
+        return f"{names}: no requests are reported"
     if kind is VerdictKind.UNKNOWN:
         return f"{names} is unhealthy, and no other zone has enough traffic to be called healthy"
     if zone is None:

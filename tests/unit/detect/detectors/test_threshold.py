@@ -168,6 +168,16 @@ def test_a_verdict_stays_open_while_no_zone_reports_anything() -> None:
     assert len({each.id for each in found[1:5]}) == 1, "it is the same failure"
 
 
+def test_zones_without_requests_for_three_windows_are_unknown() -> None:
+    found = verdicts(*[(GOOD, SILENT, GOOD)] * 4, *[(GOOD, SILENT, SILENT)] * 3, ALL_GOOD)
+    kinds = [(each.kind, each.zone) for each in found]
+    one, several, well = (VerdictKind.UNKNOWN, TWO), (VerdictKind.UNKNOWN, None), (VerdictKind.HEALTHY, None)
+    assert kinds == [well, well, one, one, one, one, several, well]
+    assert (found[2].summary, found[2].since) == ("az2: no requests are reported", 1000.0)
+    assert found[6].summary == "az2, az3: no requests are reported"
+    assert {each.kind for each in verdicts(*[(GOOD, SILENT, GOOD)] * 4, out=frozenset({TWO}))} == {VerdictKind.HEALTHY}
+
+
 def test_the_evidence_says_what_was_seen_in_every_zone() -> None:
     evidence = verdicts((GOOD, FAULTY, SILENT), (GOOD, FAULTY, SILENT))[-1].evidence
     latency = pytest.approx(0.02, rel=0.05)
