@@ -305,7 +305,7 @@ def _choose(
         is_supported = any(
             each.excess >= STILL_BAD * state.worst.get(each.signal, 0.0) and each.signal in state.worst
             for each in findings
-            if window.zones[each.zone] == known.zone
+            if window.zones[each.zone] == known.zone and each.guard not in (Guard.SMALL, Guard.ENDED)
         )
         is_weaker = conclusion.kind in _WEAKER.get(known.kind, ()) or conclusion.kind in _NO_FAILURE
         if is_weaker and (is_out or is_supported):

@@ -69,7 +69,7 @@ def describe_finding(scene: Scene, finding: Finding, report: InstanceReport | No
     reading = scene.read(finding.zone)
     instances = f"{reading['failing_instances']} of {reading['instances']} instances"
     if reading["instances"] == 1:
-        instances = "in its only instance, which cannot be told from the zone"
+        instances = "it has one instance, so the two cannot be told apart"
     if report is not None:
         healthy, is_slow = report.instances - len(report.worst), finding.signal is not Signal.FAULTS
         instances = f"the other {healthy} instances of the zone {'are' if is_slow else 'do'} not"

@@ -114,7 +114,7 @@ def test_a_single_instance_is_said_to_be_one() -> None:
     window = next(iter(windows))
     scene = Scene(window, step, measure(window, {key: row for row, key in enumerate(step.state.keys)}), [])
     found = describe_finding(scene, find(Signal.FAULTS))
-    assert found.endswith("; in its only instance, which cannot be told from the zone; since 22:50:00 UTC")
+    assert found.endswith("; it has one instance, so the two cannot be told apart; since 22:50:00 UTC")
 
 
 def test_a_shared_resource_is_described_with_the_advice_to_fail_it_over() -> None:
