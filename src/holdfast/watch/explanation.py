@@ -1,4 +1,4 @@
-"""Explain a verdict: the evidence against each zone, how much is missing, and what holds it back. Pure.
+"""Explain a verdict: the evidence against each zone, how much is missing, and what holds it back.
 
 Detectors without such evidence are explained by the measurements that they have compared.
 """

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import httpx
 
-from holdfast import Zone
 from holdfast.demo.history import generate_history
 from tests.integration.server.process import HoldfastServer, holdfast
 from tests.integration.server.test_detection import ZONES, Load, read_verdict, send, until
@@ -25,7 +24,7 @@ operations = ["db/query"]
 
 
 def send_history(operator: httpx.Client) -> None:
-    instances = {zone: [f"i-{zone}-{number}" for number in range(3)] for zone in map(Zone, ZONES)}
+    instances = {zone: [f"i-{zone}-{number}" for number in range(3)] for zone in ZONES}
     lines = list(generate_history(instances, "us-east-1", 60.0, 2.0, time.time()))
     for start in range(0, len(lines), 1000):
         answer = send(operator, b"\n".join(lines[start : start + 1000]))

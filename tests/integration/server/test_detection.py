@@ -151,7 +151,7 @@ class TestSending:
     ) -> None:
         now = time.time()
         with server.operator() as operator:
-            answer = send(operator, b"\n".join([line(at=now - 10), line(at=now - 120), line()])).json()
+            answer = send(operator, b"\n".join([line(at=now - 10), line(at=now - 3700), line()])).json()
         assert (answer["accepted"], answer["late"], answer["too_late"]) == (3, 1, 1)
 
     def test_operations_beyond_the_limit_are_counted_as_other(self, server: HoldfastServer) -> None:

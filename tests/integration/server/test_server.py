@@ -35,6 +35,7 @@ GUARDED = [
     ("GET", "/v1/overview", {"operator", "viewer"}),
     ("GET", "/v1/series", {"operator", "viewer"}),
     ("GET", "/v1/verdicts", {"operator", "viewer"}),
+    ("GET", "/v1/verdicts/explanation", {"operator", "viewer"}),
     ("GET", "/v1/alarms", {"operator", "viewer"}),
     ("GET", "/v1/alarms/history", {"operator", "viewer"}),
     ("GET", "/v1/alarms/use1-az1-silent", {"operator", "viewer"}),

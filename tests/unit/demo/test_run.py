@@ -41,9 +41,9 @@ def test_every_fault_does_something(fault: str) -> None:
 
 
 def test_the_generated_history_is_a_healthy_past_up_to_now() -> None:
-    now, rate = 1_700_000_000.0, 600.0  # more than a hundred requests for a series and bin, so several lines
+    now, rate = 1_700_000_000.0, 10.0  # 150 requests for a series and bin, so two lines
     shop = SourceWorkload("shop", frozenset({Zone("az1"), Zone("az2")}), FaultStatuses.parse(("5xx",)).count_faults)
-    lines = list(generate_history({"az1": ["i-1"], "az2": ["i-2"]}, "us-east-1", rate, 10.0, now))
+    lines = list(generate_history({"az1": ["i-1"], "az2": ["i-2"]}, "us-east-1", rate, 60.0, now))
     batch = EmfDecoder([shop]).decode(b"\n".join(lines), now)
     assert (batch.accepted, batch.refused) == (len(lines), {})
     counts = [(each.start, each.key.zone, each.measured) for each in batch.deltas]
@@ -51,7 +51,7 @@ def test_the_generated_history_is_a_healthy_past_up_to_now() -> None:
     assert sum(each.success_seconds.count for _, _, each in counts) == sum(each.requests for _, _, each in counts)
     assert {each.faults for _, _, each in counts} == {0}
     assert {zone for _, zone, _ in counts} == {"az1", "az2"}
-    assert (min(start for start, _, _ in counts), max(start for start, _, _ in counts)) == (now - 2100, now - 10)
+    assert (min(start for start, _, _ in counts), max(start for start, _, _ in counts)) == (now - 2070, now - 30)
 
 
 @pytest.mark.parametrize(

@@ -251,6 +251,7 @@ def test_measurements_from_before_the_start_are_added_over_all_instances_if_inst
     assert block.counts.tolist() == [[15, 0, 0, 0, 3]]
     assert stored.store.count_bins("shop", START, START + 3600) == 2
     assert stored.store.count_bins("news", START, START + 3600) == 0
+    assert [at for at, _, _ in stored.store.iterate_zones("shop", START + 1210)] == [START + 3000]
     assert list(stored.store.iterate_zones("news", START)) == []
 
 
