@@ -183,6 +183,7 @@ def _list_lifts() -> Mapping[str, str]:
         str(Guard.UNWELL): "healthy other zones, or a much larger difference to them",
         str(Guard.SMALL): "more affected requests",
         str(Guard.REGIONAL): "15 minutes in which no second zone is worse than usual",
+        str(Guard.ENDED): "a failure that goes on",
         str(Guard.DEPLOY): "evidence that lasts longer than a deploy, or a large share of all requests affected",
         str(Guard.INSTANCES): "evidence against the other instances of the zone, too",
         str(Guard.TRAFFIC): "more requests in the zone",
