@@ -53,7 +53,7 @@ class Scene(NamedTuple):
         )
         return {
             "requests": int(requests.sum()),
-            "faults": int(faults.sum()),
+            "failed_requests": int(faults.sum()),
             "fault_rate": round(float(faults.sum() / requests.sum()), 4) if requests.sum() else None,
             "instances": int(np.count_nonzero(requests)),
             "failing_instances": int(np.count_nonzero(faults)),

@@ -143,7 +143,7 @@ def test_a_reading_has_the_counts_of_the_window_and_no_rate_without_requests() -
     assert scene.zones_out == [TWO]
     reading = scene.read(ZONE)
     assert (reading["instances"], reading["requests"] > 100) == (3, True)
-    assert reading["fault_rate"] == pytest.approx(reading["faults"] / reading["requests"], abs=1e-4)
+    assert reading["fault_rate"] == pytest.approx(reading["failed_requests"] / reading["requests"], abs=1e-4)
     window = scene.window
     for operation in window.operations:
         for side in (Side.SERVER, Side.CLIENT):
@@ -152,7 +152,7 @@ def test_a_reading_has_the_counts_of_the_window_and_no_rate_without_requests() -
     silent = scene._replace(window=window, measurements=measure(window, rows))
     assert silent.read(ZONE) == {
         "requests": 0,
-        "faults": 0,
+        "failed_requests": 0,
         "fault_rate": None,
         "instances": 0,
         "failing_instances": 0,
