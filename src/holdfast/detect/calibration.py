@@ -21,8 +21,8 @@ from holdfast.detect.findings import (
     AFTER_REGIONAL,
     Finding,
     Guard,
+    GuardConditions,
     Signal,
-    Situation,
     find_all,
     find_strongest,
     is_regional,
@@ -30,7 +30,13 @@ from holdfast.detect.findings import (
 from holdfast.detect.instances import InstanceReport, leave_out_worst
 from holdfast.detect.measurements import list_keys, measure
 from holdfast.detect.regional import Regional, ResourceView, find_regional, view_resources
-from holdfast.detect.sentences import Scene, describe_finding, describe_resource, describe_silence, format_time
+from holdfast.detect.sentences import (
+    EvaluatedWindow,
+    describe_finding,
+    describe_resource,
+    describe_silence,
+    format_time,
+)
 from holdfast.detect.streams import (
     INSTANCE_WINDOW,
     LEARNING,
@@ -41,8 +47,8 @@ from holdfast.detect.streams import (
     arrange,
     arrange_instances,
     build_stream_state,
-    drop_evidence,
-    forget_evidence,
+    clear_evidence,
+    keep_only_baseline,
     shift_times,
 )
 from holdfast.telemetry.window import Window
@@ -91,7 +97,7 @@ class _Conclusion(Struct):
 
 
 def evaluate(
-    state: CalibratedState, window: Window, false_isolations: float, *, is_announced: bool
+    state: CalibratedState, window: Window, false_isolations: float, *, deploys_are_announced: bool
 ) -> tuple[CalibratedState, Verdict]:
     """Return the next state and the verdict of a window."""
     if state.seen_until is not None and state.seen_until - window.start > MAX_GAP:
@@ -112,36 +118,36 @@ def evaluate(
         active=active,
         balanced=balanced,
         false_isolations=false_isolations,
-        is_learning=state.verdict is None or _is_without_cause(state.verdict),
+        is_learning=state.verdict is None or _is_lack_of_data(state.verdict),
     )
     kept = round(INSTANCE_WINDOW / window.seconds)
     instances = [*arrange_instances(instances, streams.keys), step.instances][-kept:]
     regional = find_regional(step, window.end, window.seconds)
     is_calm = not regional.zones and not is_regional(step.state)
     regional_until = state.regional_until if is_calm else window.end + AFTER_REGIONAL
-    situation = Situation(
+    conditions = GuardConditions(
         window.end,
         window.seconds,
         active,
         regional_until,
         false_isolations,
-        _find_deploys(window) if is_announced else np.ones(len(window.zones), np.bool_),
+        _find_deploys(window) if deploys_are_announced else np.ones(len(window.zones), np.bool_),
     )
-    findings, reports = _check_instances(find_all(step, situation), instances, step)
-    scene = Scene(window, step, measurements, findings)
+    findings, reports = _check_instances(find_all(step, conditions), instances, step)
+    evaluated = EvaluatedWindow(window, step, measurements, findings)
     resources = view_resources(step, measurements, window)
-    conclusion = _conclude(scene, reports, resources, regional, situation)
-    evidence = _collect_evidence(scene, find_strongest(step, situation), findings, reports, resources)
+    conclusion = _conclude(evaluated, reports, resources, regional, conditions)
+    evidence = _collect_evidence(evaluated, find_strongest(step, conditions), findings, reports, resources)
     verdict, confirmed_at = _choose(state, window, conclusion, findings, evidence)
     is_open = verdict.kind is not VerdictKind.HEALTHY and not _is_learning(step.state, window)
     worst = dict(state.worst) if state.verdict is not None and state.verdict.id == verdict.id else {}
     for each in findings if is_open else ():
         if window.zones[each.zone] == verdict.zone:
             worst[each.signal] = max(each.excess, worst.get(each.signal, 0.0))
-    was_failure = state.verdict is not None and not _is_without_cause(state.verdict)
+    was_failure = state.verdict is not None and not _is_lack_of_data(state.verdict)
     is_over = was_failure and verdict.kind is VerdictKind.HEALTHY
     found = CalibratedState(
-        drop_evidence(step.state) if is_over else step.state,
+        clear_evidence(step.state) if is_over else step.state,
         window.end,
         regional_until,
         verdict if is_open else None,
@@ -179,7 +185,7 @@ def _continue(state: CalibratedState, window: Window) -> tuple[StreamState, Sequ
     gap = window.start - state.seen_until
     if gap > MAX_AGE:
         return build_stream_state(zones, window.start), ()
-    return (forget_evidence(state.streams), ()) if gap > MAX_GAP else (state.streams, state.instances)
+    return (keep_only_baseline(state.streams), ()) if gap > MAX_GAP else (state.streams, state.instances)
 
 
 def _select_zones(window: Window, *without: ZoneState) -> Mask:
@@ -200,7 +206,7 @@ def _find_deploys(window: Window) -> Mask:
     )
 
 
-def _is_without_cause(verdict: Verdict) -> bool:
+def _is_lack_of_data(verdict: Verdict) -> bool:
     """Return whether a verdict says only that there is too little data. It ends when there is data again."""
     return verdict.kind is VerdictKind.UNKNOWN and verdict.zone is None
 
@@ -226,14 +232,14 @@ def _check_instances(
 
 
 def _conclude(
-    scene: Scene,
+    evaluated: EvaluatedWindow,
     reports: Mapping[int, InstanceReport],
     resources: Sequence[ResourceView],
     regional: Regional,
-    situation: Situation,
+    conditions: GuardConditions,
 ) -> _Conclusion:
-    window, streams, findings = scene.window, scene.step.state, scene.findings
-    by_zone = scene.measurements.requests.sum(axis=(0, 2))
+    window, streams, findings = evaluated.window, evaluated.step.state, evaluated.findings
+    by_zone = evaluated.measurements.requests.sum(axis=(0, 2))
     if _is_learning(streams, window):
         until = format_time(streams.started_at + LEARNING)
         return _Conclusion(VerdictKind.UNKNOWN, f"learning the usual behaviour until {until}", streams.started_at)
@@ -243,44 +249,46 @@ def _conclude(
         return _Conclusion(VerdictKind.SHARED, describe_resource(view), view.since, zone=view.zone, resource=view.name)
     isolating = [each for each in findings if each.guard is None]
     zones = sorted({each.zone for each in isolating})
-    if len(zones) == 1 and not scene.zones_out:
+    if len(zones) == 1 and not evaluated.zones_out:
         best = max(
-            isolating, key=lambda each: (each.row < len(scene.step.thresholds) - 1, each.evidence - each.threshold)
+            isolating, key=lambda each: (each.row < len(evaluated.step.thresholds) - 1, each.evidence - each.threshold)
         )
         return _Conclusion(
-            VerdictKind.ISOLATED, describe_finding(scene, best), best.since, zone=window.zones[best.zone]
+            VerdictKind.ISOLATED, describe_finding(evaluated, best), best.since, zone=window.zones[best.zone]
         )
     if zones or len(regional.zones) > 1:
         found = sorted({window.zones[each] for each in [*zones, *regional.zones]})
-        while_out = f" while {', '.join(scene.zones_out)} is out" if scene.zones_out else ""
-        what = f"{regional.describe(scene)}{while_out}"
+        while_out = f" while {', '.join(evaluated.zones_out)} is out" if evaluated.zones_out else ""
+        what = f"{regional.describe(evaluated)}{while_out}"
         return _Conclusion(VerdictKind.REGIONAL, f"{', '.join(found)}: {what}", regional.since or window.end)
     for index, report in reports.items():
         if report.is_instance:
             finding = findings[index]
             zone = window.zones[finding.zone]
-            return _Conclusion(VerdictKind.INSTANCE, describe_finding(scene, finding, report), finding.since, zone=zone)
-    silent = np.flatnonzero(throughput.find_silent(streams.throughput) & situation.active).tolist()
-    if len(silent) == 1 and not scene.zones_out:
+            return _Conclusion(
+                VerdictKind.INSTANCE, describe_finding(evaluated, finding, report), finding.since, zone=zone
+            )
+    silent = np.flatnonzero(throughput.find_silent(streams.throughput) & conditions.active).tolist()
+    if len(silent) == 1 and not evaluated.zones_out:
         quiet = int(silent[0])
         since = window.end - float(streams.throughput.silent_bins[quiet]) * window.seconds
-        path = _confirm_silence(scene, quiet, situation.false_isolations)
+        path = _confirm_silence(evaluated, quiet, conditions.false_isolations)
         kind = VerdictKind.ISOLATED if path else VerdictKind.UNKNOWN
-        return _Conclusion(kind, describe_silence(scene, quiet, path), since, zone=window.zones[quiet])
+        return _Conclusion(kind, describe_silence(evaluated, quiet, path), since, zone=window.zones[quiet])
     if silent:
         names = ", ".join(window.zones[each] for each in silent)
         return _Conclusion(VerdictKind.UNKNOWN, f"{names}: no requests are reported", window.end)
-    if int((by_zone[situation.active] > 0).sum()) < 2:
+    if int((by_zone[conditions.active] > 0).sum()) < 2:
         return _Conclusion(VerdictKind.UNKNOWN, _NO_DATA, window.end)
     return _Conclusion(VerdictKind.HEALTHY, _HEALTHY, window.end)
 
 
-def _confirm_silence(scene: Scene, zone: int, false_isolations: float) -> str:
+def _confirm_silence(evaluated: EvaluatedWindow, zone: int, false_isolations: float) -> str:
     """Return the second path that confirms that a silent zone has failed; "" if there is none.
 
     A stall of telemetry alone looks the same: neither canaries nor the traffic of other zones show it then.
     """
-    measurements, state = scene.measurements, scene.step.state
+    measurements, state = evaluated.measurements, evaluated.step.state
     canaries = [row for row, key in enumerate(state.keys) if key.side is Side.CANARY]
     failed = measurements.faults[canaries, zone].sum()
     if canaries and failed and failed >= 0.5 * measurements.requests[canaries, zone].sum():
@@ -300,7 +308,7 @@ def _choose(
     key = conclusion.kind, conclusion.zone, conclusion.resource
     if known is not None and key == (known.kind, known.zone, known.resource):
         return _renew(known, window, evidence), window.end
-    if known is not None and not _is_without_cause(known):
+    if known is not None and not _is_lack_of_data(known):
         is_out = known.zone is not None and known.zone in window.zones_out
         is_supported = any(
             each.excess >= STILL_BAD * state.worst.get(each.signal, 0.0) and each.signal in state.worst
@@ -338,26 +346,26 @@ def _build_verdict(window: Window, found: _Conclusion, evidence: Mapping[str, An
 
 
 def _collect_evidence(
-    scene: Scene,
+    evaluated: EvaluatedWindow,
     strongest: Sequence[Finding],
     findings: Sequence[Finding],
     reports: Mapping[int, InstanceReport],
     resources: Sequence[ResourceView],
 ) -> dict[str, Any]:
     """Return, for every zone and signal, how much evidence there is, how much is needed, and what holds it back."""
-    zones: dict[str, Any] = {zone: scene.read(index) for index, zone in enumerate(scene.window.zones)}
+    zones: dict[str, Any] = {zone: evaluated.read(index) for index, zone in enumerate(evaluated.window.zones)}
     above = {(each.zone, each.signal): each for each in findings if each.guard is not None}
     above |= {(each.zone, each.signal): each for each in findings if each.guard is None}
     for each in strongest:
         found = above.get((each.zone, each.signal), each)
-        zones[scene.window.zones[each.zone]][str(each.signal)] = {
+        zones[evaluated.window.zones[each.zone]][str(each.signal)] = {
             "evidence": round(found.evidence, 1),
             "needed": round(found.threshold, 1),
-            "operation": scene.name_stream(found.row),
+            "operation": evaluated.name_stream(found.row),
             "since": found.since,
             "held_back": None if found.guard is None else str(found.guard),
         }
     for index, report in reports.items():
-        zone = scene.window.zones[findings[index].zone]
+        zone = evaluated.window.zones[findings[index].zone]
         zones[zone]["worst_instances"] = list(report.worst)
     return zones | {each.name: each.to_evidence() for each in resources}

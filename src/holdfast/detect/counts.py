@@ -1,8 +1,8 @@
 """Find zones with more faults, or more slow requests, than expected. Pure.
 
 The expected count of a zone follows from its own past and from the other zones now: a common rise shows in both. The
-surprise of a bin is the likelihood of its count under a negative binomial distribution, because faults come in clumps
-and rates fluctuate: a plain Poisson test would raise an alarm all the time. Dispersion is measured, not assumed.
+evidence of a bin is a ratio of likelihoods under negative binomial distributions, because faults come in clumps and
+rates fluctuate: a plain Poisson test would raise an alarm all the time. Dispersion is measured, not assumed.
 
 A stream is one operation, or all operations together: the pool, the last row of every array. An array has a row for
 each stream and a column for each zone.
@@ -17,8 +17,8 @@ from msgspec.structs import replace
 from holdfast.detect.cusum import (
     BIN,
     HEADROOM,
-    MINUTE,
-    SECONDS,
+    LONG_HALF_LIFE,
+    SHORT_HALF_LIFE,
     STILL_FAILING,
     SUSPICIOUS,
     Array,
@@ -42,7 +42,7 @@ PRIOR_FAULTS, PRIOR_REQUESTS, LOWEST_RATE = 0.5, 1000.0, 2e-5
 PRIOR_EXPECTED = 20.0
 LOWEST_RATIO, HIGHEST_RATIO = 0.3, 3.0
 """Permanent differences between zones: a prior of no difference, as a count, and limits."""
-RECENT = 0.8
+OTHERS_WEIGHT = 0.8
 """Weight of a bin of the other zones for each bin of age: they are averaged over about 50 s."""
 PRIOR_OTHERS = 3.0
 LOWEST_CLUMP, HIGHEST_CLUMP = 1.0, 4.0
@@ -95,13 +95,13 @@ class CountState(Struct):
     past_block_bins: int
     recent_faults: Array
     recent_expected: Array
-    slow_faults: Array
-    slow_expected: Array
-    slow_requests: Array
+    faults_40s: Array
+    expected_40s: Array
+    requests_40s: Array
     """Sums with a half-life of 40 s."""
-    fast_faults: Array
-    fast_expected: Array
-    fast_requests: Array
+    faults_10s: Array
+    expected_10s: Array
+    requests_10s: Array
     """Sums with a half-life of 10 s."""
     evidence: Array
     """By rise, stream and zone: the zone against its prediction."""
@@ -122,12 +122,12 @@ AXES = (
     (
         "recent_faults",
         "recent_expected",
-        "slow_faults",
-        "slow_expected",
-        "slow_requests",
-        "fast_faults",
-        "fast_expected",
-        "fast_requests",
+        "faults_40s",
+        "expected_40s",
+        "requests_40s",
+        "faults_10s",
+        "expected_10s",
+        "requests_10s",
         "past_bins",
         "past_faults",
         "past_expected",
@@ -139,7 +139,7 @@ AXES = (
 
 
 class CountStep(NamedTuple):
-    """The surprise of one bin."""
+    """The state after one bin, and the evidence of it."""
 
     state: CountState
     predicted: Array
@@ -201,15 +201,15 @@ def get_rising_bins(state: CountState) -> Array:
 
 def get_rises(state: CountState) -> Array:
     """Return the counts of the last minute or so, divided by the expected ones, by stream and zone."""
-    found: Array = (state.slow_faults + 0.5) / (state.slow_expected + 0.5)
+    found: Array = (state.faults_40s + 0.5) / (state.expected_40s + 0.5)
     return found
 
 
 def find_still_failing(state: CountState, seconds: float) -> Mask:
     """Return, by stream and zone, whether it has an excess in the last seconds that is not small beside the highest."""
-    slow, fast = 1 - halve(MINUTE, seconds), 1 - halve(SECONDS, seconds)
-    excess = state.slow_faults - state.slow_expected
-    recent = (state.fast_faults - state.fast_expected) * fast
+    slow, fast = 1 - halve(LONG_HALF_LIFE, seconds), 1 - halve(SHORT_HALF_LIFE, seconds)
+    excess = state.faults_40s - state.expected_40s
+    recent = (state.faults_10s - state.expected_10s) * fast
     is_large = excess > np.maximum(STILL_FAULTS, STILL_FAILING * state.peak)
     found: Mask = is_large & (recent > STILL_FAILING * excess * slow)
     return found
@@ -283,12 +283,12 @@ def advance_counts(
     noises = np.append(noise * extra, _get_pool_noise(state.pool_noise, HIGHEST_NOISE))[:, None]
     clumps = np.append(clump * extra, clump)[:, None]
     k, e = _with_pool(faults, weights), _with_pool(expected, weights)
-    keep = RECENT ** (seconds / BIN)
+    keep = OTHERS_WEIGHT ** (seconds / BIN)
     recent_k, recent_e = state.recent_faults * keep + k, state.recent_expected * keep + e
     unit = np.append(np.ones(len(requests)), clump)[:, None]
     shape = (recent_k.sum(axis=1, keepdims=True) - recent_k) / unit + PRIOR_OTHERS
     m = e * shape / ((recent_e.sum(axis=1, keepdims=True) - recent_e) / unit + PRIOR_OTHERS)
-    step = measure_surprise(k / clumps, m / clumps, 1.0 / (noises + 1.0 / shape))
+    step = measure_evidence(k / clumps, m / clumps, 1.0 / (noises + 1.0 / shape))
     limits = conditions.thresholds[:, None]
     evidence = add_evidence(state.evidence, step, limits, limits + HEADROOM, seconds) * active
     is_suspicious = (evidence.max(axis=0) > SUSPICIOUS).any(axis=1)
@@ -307,7 +307,7 @@ def advance_counts(
     past_pool = _get_pool_noise(state.past_pool_noise, HIGHEST_NOISE * block)
     past_noises = np.append(past_noise * block * extra, past_pool)[:, None]
     past_clumps = np.append(past_clump * extra, past_clump)[:, None]
-    past_step = measure_surprise(k / past_clumps, e / past_clumps, 1.0 / past_noises)
+    past_step = measure_evidence(k / past_clumps, e / past_clumps, 1.0 / past_noises)
     past = add_evidence(state.against_past, past_step, limits, limits + HEADROOM, seconds)
     past_bins = np.where(past.max(axis=0) > PAST_BEGINS, state.past_bins + 1, 0.0)
     changes |= {"against_others": others * active, "against_past": past * active, "past_bins": past_bins}
@@ -324,7 +324,7 @@ def advance_counts(
     return CountStep(replace(state, **changes), m, deploy_evidence, Dispersion(clumps[:, 0], noises[:, 0], weights))
 
 
-def measure_surprise(k: Array, m: Array, kappa: Array) -> Array:
+def measure_evidence(k: Array, m: Array, kappa: Array) -> Array:
     """Return, for each rise, by how much a rise explains the counts better than none (negative binomial)."""
     found: Array = k * np.log(RISES / MARGIN) - (k + kappa) * np.log((kappa + RISES * m) / (kappa + MARGIN * m))
     return found
@@ -342,16 +342,16 @@ def _compare_with_others(k: Array, e: Array, spread: Array) -> Array:
 def _sum_up(state: CountState, found: Array, seconds: float) -> dict[str, Array | int]:
     """Return the sums of requests, faults and expected faults over the last minute or so, and the last seconds."""
     requests, faults, expected = found
-    slow, fast = halve(MINUTE, seconds), halve(SECONDS, seconds)
-    slow_faults, slow_expected = state.slow_faults * slow + faults, state.slow_expected * slow + expected
+    slow, fast = halve(LONG_HALF_LIFE, seconds), halve(SHORT_HALF_LIFE, seconds)
+    faults_40s, expected_40s = state.faults_40s * slow + faults, state.expected_40s * slow + expected
     return {
-        "slow_faults": slow_faults,
-        "slow_expected": slow_expected,
-        "slow_requests": state.slow_requests * slow + requests,
-        "fast_faults": state.fast_faults * fast + faults,
-        "fast_expected": state.fast_expected * fast + expected,
-        "fast_requests": state.fast_requests * fast + requests,
-        "peak": np.maximum(state.peak * halve(PEAK, seconds), slow_faults - slow_expected),
+        "faults_40s": faults_40s,
+        "expected_40s": expected_40s,
+        "requests_40s": state.requests_40s * slow + requests,
+        "faults_10s": state.faults_10s * fast + faults,
+        "expected_10s": state.expected_10s * fast + expected,
+        "requests_10s": state.requests_10s * fast + requests,
+        "peak": np.maximum(state.peak * halve(PEAK, seconds), faults_40s - expected_40s),
     }
 
 

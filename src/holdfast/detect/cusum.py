@@ -25,15 +25,15 @@ MAX_STEP = 0.6
 """Maximum evidence of one bin, as a share of the threshold: a single bin never suffices."""
 HEADROOM = 6.0
 """Evidence above the threshold that is kept. More would delay the end of a verdict."""
-GUARD = math.log(200.0)
+CONFIRMED = math.log(200.0)
 """Evidence that confirms what another test has found."""
-STRONG_GUARD = math.log(1e5)
+STRONGLY_CONFIRMED = math.log(1e5)
 """Evidence that confirms it although other zones are not quite healthy either."""
 SUSPICIOUS = 8.5
 """Evidence from which nothing is learned, and from which another zone counts as not quite healthy."""
 MAX_FROZEN = 6 * 3600.0
 """Seconds after which even suspicious bins are learned: a change that lasts this long is the new normal."""
-MINUTE, SECONDS = 40.0, 10.0
+LONG_HALF_LIFE, SHORT_HALF_LIFE = 40.0, 10.0
 """Half-lives of the sums over the last minute or so, and over the last seconds."""
 STILL_FAILING = 0.3
 """Share of the highest excess that there must be now, or the failure may be over."""

@@ -16,7 +16,15 @@ from numpy.typing import NDArray
 
 from holdfast.detect import counts, latency, throughput
 from holdfast.detect.counts import CountState
-from holdfast.detect.cusum import GUARD, STILL_FAILING, STRONG_GUARD, SUSPICIOUS, Array, Mask, find_deploy_threshold
+from holdfast.detect.cusum import (
+    CONFIRMED,
+    STILL_FAILING,
+    STRONGLY_CONFIRMED,
+    SUSPICIOUS,
+    Array,
+    Mask,
+    find_deploy_threshold,
+)
 from holdfast.detect.streams import PACKED, PackedEvidence, StreamState, StreamStep
 
 Rows: TypeAlias = NDArray[np.intp]
@@ -25,12 +33,12 @@ CLEARLY_WORSE, MUCH_WORSE = 1.5, 5.0
 """The zone's rise divided by that of the worst other zone: usually, and while another zone is not quite healthy."""
 MIN_EXCESS = 0.0002
 """Share of the requests that must fail in addition."""
-UNWELL, POOL_UNWELL, UNWELL_FAULTS = 2.0, 1.5, 3.0
+UNWELL_RISE, POOL_UNWELL_RISE, UNWELL_FAULTS = 2.0, 1.5, 3.0
 """Another zone is not quite healthy from this rise on, for one operation and for all, with this excess of faults."""
 REGIONAL_EVIDENCE = SUSPICIOUS / 2
 AFTER_REGIONAL = 900.0
-"""Seconds after several zones were worse than usual in which only evidence over all operations isolates."""
-FAST_EXCESS, FAST_SLOWDOWN = 0.1, math.log(1.7)
+"""Seconds after several zones were worse than usual in which only faults of all operations together isolate."""
+DEPLOY_EXCESS, DEPLOY_SLOWDOWN = 0.1, math.log(1.7)
 """A deploy rarely fails a tenth of all requests of a zone, or makes all of them 1.7 times as slow."""
 DEPLOY_LENGTH, DEPLOY_RECENT, AFTER_DEPLOY = 190.0, 30.0, 300.0
 """Seconds that a deploy takes in one zone; the last seconds, in which there must be evidence; and the seconds after an
@@ -58,10 +66,12 @@ class Guard(StrEnum):
     UNWELL = "another zone is not quite healthy, so the difference must be larger"
     SMALL = "too few requests are affected"
     REGIONAL = "several zones were worse than usual in the last 15 minutes"
-    ENDED = "it is not as bad any more"
-    DEPLOY = "a deploy could explain it, until it lasts longer than one"
+    ENDED = "the failure seems to be over"
+    DEPLOY = "a deploy could explain it: it must last longer than three minutes"
     INSTANCES = "a few instances may cause it"
     TRAFFIC = "the zone usually gets too few requests"
+    SCALING = "a drop to a half may be scaling"
+    SILENT = "the zone is silent: a second path must confirm that it has failed"
 
 
 class Finding(Struct, frozen=True):
@@ -77,14 +87,14 @@ class Finding(Struct, frozen=True):
     """When the evidence began to rise."""
     guard: Guard | None = None
     """The reason that holds it back; None if it isolates the zone."""
-    is_fast: bool = False
+    exceeds_deploy: bool = False
     """Whether so much traffic is affected that no deploy explains it."""
     excess: float = 0.0
     """How much worse the zone is now: failed or slow requests as a share of all, or the logarithm of the slowdown."""
 
 
-class Situation(Struct, frozen=True):
-    """The conditions under which evidence is judged."""
+class GuardConditions(Struct, frozen=True):
+    """Everything that guards need to know besides the evidence."""
 
     at: float
     seconds: float
@@ -103,8 +113,8 @@ class _Source(Struct, frozen=True):
     rising_bins: Array
     recent: Sequence[PackedEvidence]
 
-    def build(self, row: int, zone: int, step: StreamStep, situation: Situation) -> Finding:
-        since = situation.at - float(self.rising_bins[row, zone]) * situation.seconds
+    def build(self, row: int, zone: int, step: StreamStep, conditions: GuardConditions) -> Finding:
+        since = conditions.at - float(self.rising_bins[row, zone]) * conditions.seconds
         value = max(float(self.evidence[row, zone]), 0.0)
         guard = Guard.EVIDENCE if step.is_known[row] else Guard.LEARNING
         return Finding(zone, self.signal, row, value, float(step.thresholds[row]), since, guard)
@@ -123,58 +133,55 @@ def is_regional(state: StreamState) -> bool:
     """Return whether several zones are worse than usual at the same time, in all their operations together."""
     found = state.counts
     rise = counts.get_rises(found)[-1]
-    excess = found.slow_faults[-1] - found.slow_expected[-1]
+    excess = found.faults_40s[-1] - found.expected_40s[-1]
     past = found.against_past.max(axis=0)[-1]
-    is_worse = (rise > POOL_UNWELL) & (excess > UNWELL_FAULTS) & (past > REGIONAL_EVIDENCE)
+    is_worse = (rise > POOL_UNWELL_RISE) & (excess > UNWELL_FAULTS) & (past > REGIONAL_EVIDENCE)
     slower = state.latency.against_past.max(axis=0)[-1] > SUSPICIOUS
     return int(is_worse.sum()) >= 2 or int(slower.sum()) >= 2
 
 
-def find_all(step: StreamStep, situation: Situation) -> list[Finding]:
+def find_all(step: StreamStep, conditions: GuardConditions) -> list[Finding]:
     """Return everything that has enough evidence, each with the guard that holds it back, if any."""
     state = step.state
-    found = _find_drops(step, situation)
+    found = _find_drops(step, conditions)
     for source in _list_sources(state):
         is_above = source.evidence >= step.thresholds[:, None]
         for zone in np.flatnonzero(is_above.any(axis=0)).tolist():
             rows = np.flatnonzero(is_above[:, zone])
             if source.signal is Signal.LATENCY:
-                guards = _guard_latency(state, source.evidence, rows, zone, situation)
-                shifts = latency.get_shifts(state.latency, fast=True)[:, zone]
-                excesses, is_fast = shifts[rows], np.full(len(rows), shifts[-1] >= FAST_SLOWDOWN)
+                guards = _guard_latency(state, source.evidence, rows, zone, conditions)
+                shifts = latency.get_shifts(state.latency, is_latest=True)[:, zone]
+                excesses, exceeds_deploy = shifts[rows], np.full(len(rows), shifts[-1] >= DEPLOY_SLOWDOWN)
             else:
                 part = state.counts if source.signal is Signal.FAULTS else state.slow
-                guards = _guard_counts(part, source.evidence, rows, zone, situation)
-                total = max(float(state.counts.fast_requests[-1, zone]), 1.0)
-                excesses = (part.fast_faults[rows, zone] - part.fast_expected[rows, zone]) / total
-                is_fast = excesses >= FAST_EXCESS
+                guards = _guard_counts(part, source.evidence, rows, zone, conditions)
+                total = max(float(state.counts.requests_10s[-1, zone]), 1.0)
+                excesses = (part.faults_10s[rows, zone] - part.expected_10s[rows, zone]) / total
+                exceeds_deploy = excesses >= DEPLOY_EXCESS
             for index, row in enumerate(rows.tolist()):
                 guard = guards[index]
-                if guard is None and not is_fast[index] and situation.must_outlast_deploy[zone]:
-                    guard = _guard_deploy(source, row, zone, step, situation)
-                built = source.build(row, zone, step, situation)
-                more = {"is_fast": bool(is_fast[index]), "excess": float(excesses[index])}
+                if guard is None and not exceeds_deploy[index] and conditions.must_outlast_deploy[zone]:
+                    guard = _guard_deploy(source, row, zone, step, conditions)
+                built = source.build(row, zone, step, conditions)
+                more = {"exceeds_deploy": bool(exceeds_deploy[index]), "excess": float(excesses[index])}
                 found.append(replace(built, guard=guard, **more))
     return found
 
 
-def _guard_deploy(source: _Source, row: int, zone: int, step: StreamStep, situation: Situation) -> Guard | None:
+def _guard_deploy(source: _Source, row: int, zone: int, step: StreamStep, conditions: GuardConditions) -> Guard | None:
     streams = 1 if row == len(step.thresholds) - 1 else int(step.is_known[:-1].sum())
-    needed = find_deploy_threshold(streams, len(situation.active), situation.false_isolations)
+    needed = find_deploy_threshold(streams, len(conditions.active), conditions.false_isolations)
     recent = [each[:, row, zone] / PACKED for each in source.recent]
-    return None if outlasts_deploy(recent, needed, situation.seconds) else Guard.DEPLOY
+    return None if outlasts_deploy(recent, needed, conditions.seconds) else Guard.DEPLOY
 
 
-def find_strongest(step: StreamStep, situation: Situation) -> list[Finding]:
+def find_strongest(step: StreamStep, conditions: GuardConditions) -> list[Finding]:
     """Return, for each zone and signal, the stream that is nearest to its threshold, whether it is above or not."""
     found = []
     for source in _list_sources(step.state):
         rows = np.argmax(source.evidence / step.thresholds[:, None], axis=0)
-        found += [source.build(row, zone, step, situation) for zone, row in enumerate(rows.tolist())]
-    drops = throughput.get_evidence(step.state.throughput)
-    for zone, drop in enumerate(drops.tolist()):
-        found.append(_build_drop(zone, max(drop, 0.0), step, situation))
-    return found
+        found += [source.build(row, zone, step, conditions) for zone, row in enumerate(rows.tolist())]
+    return found + [_build_drop(zone, step, conditions) for zone in range(len(conditions.active))]
 
 
 def outlasts_deploy(recent: Sequence[Array], needed: float, seconds: float) -> bool:
@@ -197,40 +204,42 @@ def outlasts_deploy(recent: Sequence[Array], needed: float, seconds: float) -> b
     return False
 
 
-def _guard_counts(part: CountState, evidence: Array, rows: Rows, zone: int, situation: Situation) -> list[Guard | None]:
+def _guard_counts(
+    part: CountState, evidence: Array, rows: Rows, zone: int, conditions: GuardConditions
+) -> list[Guard | None]:
     """Return the guard that holds back each of the `rows` in a zone."""
-    others = np.flatnonzero(situation.active & (np.arange(len(situation.active)) != zone))
+    others = np.flatnonzero(conditions.active & (np.arange(len(conditions.active)) != zone))
     is_pool = rows == len(evidence) - 1
     against = part.against_others[:, rows].max(axis=0)
-    rises, excess = counts.get_rises(part)[rows], (part.slow_faults - part.slow_expected)[rows]
+    rises, excess = counts.get_rises(part)[rows], (part.faults_40s - part.expected_40s)[rows]
     own, own_rise, worst = against[:, zone], rises[:, zone], rises[:, others].max(axis=1, initial=0.0)
-    limit = np.where(is_pool, POOL_UNWELL, UNWELL)[:, None]
-    is_higher = (part.slow_faults[rows] > limit * part.slow_expected[rows]) & (excess >= UNWELL_FAULTS)
+    limit = np.where(is_pool, POOL_UNWELL_RISE, UNWELL_RISE)[:, None]
+    is_higher = (part.faults_40s[rows] > limit * part.expected_40s[rows]) & (excess >= UNWELL_FAULTS)
     is_unwell = (is_higher | (evidence[rows] > SUSPICIOUS))[:, others].any(axis=1)
-    also = ((against >= GUARD) & (evidence[rows] > 0))[:, others].any(axis=1)
+    also = ((against >= CONFIRMED) & (evidence[rows] > 0))[:, others].any(axis=1)
     return _choose_guards(
-        (Guard.OTHERS_TOO, (own < GUARD) | also),
+        (Guard.OTHERS_TOO, (own < CONFIRMED) | also),
         (Guard.NOT_WORSE, own_rise < CLEARLY_WORSE * worst),
-        (Guard.UNWELL, is_unwell & ((own < STRONG_GUARD) | (own_rise < MUCH_WORSE * worst))),
-        (Guard.SMALL, excess[:, zone] < MIN_EXCESS * part.slow_requests[rows, zone]),
-        (Guard.REGIONAL, ~is_pool & (situation.at < situation.regional_until)),
-        (Guard.ENDED, ~counts.find_still_failing(part, situation.seconds)[rows, zone]),
+        (Guard.UNWELL, is_unwell & ((own < STRONGLY_CONFIRMED) | (own_rise < MUCH_WORSE * worst))),
+        (Guard.SMALL, excess[:, zone] < MIN_EXCESS * part.requests_40s[rows, zone]),
+        (Guard.REGIONAL, ~is_pool & (conditions.at < conditions.regional_until)),
+        (Guard.ENDED, ~counts.find_still_failing(part, conditions.seconds)[rows, zone]),
     )
 
 
 def _guard_latency(
-    state: StreamState, evidence: Array, rows: Rows, zone: int, situation: Situation
+    state: StreamState, evidence: Array, rows: Rows, zone: int, conditions: GuardConditions
 ) -> list[Guard | None]:
     """Return the guard that holds back each of the `rows` in a zone."""
-    others = np.flatnonzero(situation.active & (np.arange(len(situation.active)) != zone))
-    shifts, recent = (latency.get_shifts(state.latency, fast=fast)[rows] for fast in (False, True))
+    others = np.flatnonzero(conditions.active & (np.arange(len(conditions.active)) != zone))
+    shifts, recent = (latency.get_shifts(state.latency, is_latest=fast)[rows] for fast in (False, True))
     own = shifts[:, zone]
     return _choose_guards(
-        (Guard.OWN_PAST, state.latency.against_past[:, rows, zone].max(axis=0) < GUARD),
-        (Guard.OTHERS_TOO, evidence[rows][:, others].max(axis=1, initial=0.0) >= GUARD),
+        (Guard.OWN_PAST, state.latency.against_past[:, rows, zone].max(axis=0) < CONFIRMED),
+        (Guard.OTHERS_TOO, evidence[rows][:, others].max(axis=1, initial=0.0) >= CONFIRMED),
         (Guard.SMALL, own < MIN_SLOWDOWN),
         (Guard.NOT_WORSE, own < SLOWDOWN_RATIO * shifts[:, others].max(axis=1, initial=0.0)),
-        (Guard.REGIONAL, np.full(len(rows), situation.at < situation.regional_until)),
+        (Guard.REGIONAL, np.full(len(rows), conditions.at < conditions.regional_until)),
         (Guard.ENDED, recent[:, zone] < STILL_FAILING * own),
     )
 
@@ -243,18 +252,23 @@ def _choose_guards(*guards: tuple[Guard, Mask]) -> list[Guard | None]:
     return [names[index] for index in first.tolist()]
 
 
-def _find_drops(step: StreamStep, situation: Situation) -> list[Finding]:
+def _find_drops(step: StreamStep, conditions: GuardConditions) -> list[Finding]:
     """Return the zones that get much less traffic than usual, but still some."""
     found = step.state.throughput
     evidence = throughput.get_isolating_evidence(found)
     drops = []
     for zone in np.flatnonzero((evidence >= step.thresholds[-1]) & (found.silent_bins == 0)).tolist():
         guard = None if step.predicted_requests[zone] >= throughput.MIN_EXPECTED else Guard.TRAFFIC
-        drops.append(replace(_build_drop(zone, float(evidence[zone]), step, situation), guard=guard, is_fast=True))
+        built = _build_drop(zone, step, conditions)
+        drops.append(replace(built, evidence=float(evidence[zone]), guard=guard, exceeds_deploy=True))
     return drops
 
 
-def _build_drop(zone: int, evidence: float, step: StreamStep, situation: Situation) -> Finding:
-    since = situation.at - float(step.state.throughput.rising_bins[zone]) * situation.seconds
-    pool = len(step.thresholds) - 1
-    return Finding(zone, Signal.THROUGHPUT, pool, evidence, float(step.thresholds[-1]), since, Guard.EVIDENCE)
+def _build_drop(zone: int, step: StreamStep, conditions: GuardConditions) -> Finding:
+    """Return the evidence for any drop of a zone's traffic, which alone isolates nothing."""
+    found = step.state.throughput
+    evidence, threshold = max(float(throughput.get_evidence(found)[zone]), 0.0), float(step.thresholds[-1])
+    guard = Guard.EVIDENCE if evidence < threshold else Guard.SCALING
+    guard = Guard.SILENT if found.silent_bins[zone] else guard
+    since = conditions.at - float(found.rising_bins[zone]) * conditions.seconds
+    return Finding(zone, Signal.THROUGHPUT, len(step.thresholds) - 1, evidence, threshold, since, guard)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from holdfast.detect import counts, latency
-from holdfast.detect.cusum import GUARD, Array
+from holdfast.detect.cusum import CONFIRMED, Array
 from holdfast.detect.findings import Finding, Signal
 from holdfast.detect.streams import InstanceBin, StreamStep
 
@@ -33,7 +33,7 @@ class InstanceReport(NamedTuple):
     @property
     def is_zone(self) -> bool:
         """Whether the rest of the zone fails, too."""
-        return not self.worst or (self.evidence >= GUARD and self.rest >= REST_FAILS)
+        return not self.worst or (self.evidence >= CONFIRMED and self.rest >= REST_FAILS)
 
     @property
     def is_instance(self) -> bool:
@@ -45,7 +45,7 @@ def leave_out_worst(finding: Finding, bins: Sequence[InstanceBin], step: StreamS
     """Return the evidence of the last minutes without the worst instances of the zone."""
     names = sorted({name for each in bins for name in each.names[finding.zone] if name})
     if len(names) < 2:
-        return InstanceReport((), len(names), GUARD, 1.0)
+        return InstanceReport((), len(names), CONFIRMED, 1.0)
     if finding.signal is Signal.LATENCY:
         return _leave_out_slow(finding, bins, step, names)
     return _leave_out_failing(finding, bins, step, names)
@@ -76,7 +76,7 @@ def _leave_out_failing(
     rest, worst = _split((counted - predicted).sum(axis=0), names)
     clump, noise = float(found.dispersion.clump[row]), float(found.dispersion.noise[row])
     k, m = counted[:, rest].sum(axis=1) / clump, predicted[:, rest].sum(axis=1) / clump
-    step_by_rise = counts.measure_surprise(k[:, None], m[:, None], np.array(1.0 / (noise + counts.LOWEST_NOISE)))[
+    step_by_rise = counts.measure_evidence(k[:, None], m[:, None], np.array(1.0 / (noise + counts.LOWEST_NOISE)))[
         :, :, 0
     ]
     whole = (counted - predicted).sum() / max(predicted.sum(), 1e-9)

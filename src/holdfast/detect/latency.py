@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from holdfast.detect.cusum import (
     HEADROOM,
-    MINUTE,
-    SECONDS,
+    LONG_HALF_LIFE,
+    SHORT_HALF_LIFE,
     SUSPICIOUS,
     Array,
     Conditions,
@@ -64,11 +64,11 @@ class LatencyState(Struct):
     """Sum and weight of the pool's variance: against the other zones, and against the own past."""
     block: Array
     block_bins: int
-    slow_logs: Array
-    slow_counts: Array
+    logs_40s: Array
+    counts_40s: Array
     """Sums with a half-life of 40 s, by operation and zone."""
-    fast_logs: Array
-    fast_counts: Array
+    logs_10s: Array
+    counts_10s: Array
     """Sums with a half-life of 10 s, by operation and zone."""
     evidence: Array
     """By shift, stream and zone: the zone against the other zones."""
@@ -86,16 +86,16 @@ AXES = (
         "log_sums",
         "measured",
         "fitted",
-        "slow_logs",
-        "slow_counts",
-        "fast_logs",
-        "fast_counts",
+        "logs_40s",
+        "counts_40s",
+        "logs_10s",
+        "counts_10s",
     ),
     (),
     ("evidence", "against_past", "rising_bins"),
 )
 """The arrays with a row for each operation; for each stream; and for each stream in the second axis."""
-RECENT = ("slow_logs", "slow_counts", "fast_logs", "fast_counts", "rising_bins", "evidence", "against_past")
+RECENT_FIELDS = ("logs_40s", "counts_40s", "logs_10s", "counts_10s", "rising_bins", "evidence", "against_past")
 """The arrays that say something about the last minutes."""
 
 
@@ -110,7 +110,7 @@ class Scores(NamedTuple):
 
 
 class LatencyStep(NamedTuple):
-    """The surprise of one bin."""
+    """The state after one bin, and the evidence of it."""
 
     state: LatencyState
     deploy_evidence: Array
@@ -161,12 +161,12 @@ def get_rising_bins(state: LatencyState) -> Array:
     return found
 
 
-def get_shifts(state: LatencyState, *, fast: bool) -> Array:
+def get_shifts(state: LatencyState, *, is_latest: bool) -> Array:
     """Return by how much the logarithm of the latency is above its usual mean, by stream and zone.
 
-    That of the pool is weighted by traffic.
+    `is_latest` chooses the sums of the last seconds, not of the last minute. The pool is weighted by traffic.
     """
-    logs, counts = (state.fast_logs, state.fast_counts) if fast else (state.slow_logs, state.slow_counts)
+    logs, counts = (state.logs_10s, state.counts_10s) if is_latest else (state.logs_40s, state.counts_40s)
     now = np.divide(logs, counts, out=np.zeros_like(logs), where=counts > 0)
     usual = np.divide(state.log_sums, state.score_counts, out=now.copy(), where=state.score_counts > 0)
     shifts = np.where(counts > 0, now - usual, 0.0)
@@ -209,36 +209,36 @@ def advance_latency(state: LatencyState, scores: Scores, conditions: Conditions)
     own_phi = np.maximum(1.0, 1 + (n - 1) * own_noise)
     pool, own_pool = (_get_pool_variance(sums) for sums in state.pool_variance.tolist())
     in_pool = conditions.in_pool[:, None]
-    surprise, weight = (_with_pool(each / (phi * extra), in_pool / pool) for each in (size * difference, size))
-    own_surprise, own_weight = (_with_pool(each / (own_phi * extra), in_pool / own_pool) for each in (s, n))
-    step = _measure_surprise(surprise, weight)
+    shifted, weight = (_with_pool(each / (phi * extra), in_pool / pool) for each in (size * difference, size))
+    own_shifted, own_weight = (_with_pool(each / (own_phi * extra), in_pool / own_pool) for each in (s, n))
+    step = _measure_evidence(shifted, weight)
     limits = conditions.thresholds[:, None]
     evidence = add_evidence(state.evidence, step, limits, limits + HEADROOM, seconds) * active
-    past_step = _measure_surprise(own_surprise, own_weight)
+    past_step = _measure_evidence(own_shifted, own_weight)
     past = add_evidence(state.against_past, past_step, limits, limits + HEADROOM, seconds)
-    slow, fast = halve(MINUTE, seconds), halve(SECONDS, seconds)
+    slow, fast = halve(LONG_HALF_LIFE, seconds), halve(SHORT_HALF_LIFE, seconds)
     changes: dict[str, Array | int] = {
         "evidence": evidence,
         "against_past": past * active,
         "rising_bins": np.where(evidence > 0, state.rising_bins + 1, 0.0),
-        "slow_logs": state.slow_logs * slow + scores.logs * active,
-        "slow_counts": state.slow_counts * slow + n,
-        "fast_logs": state.fast_logs * fast + scores.logs * active,
-        "fast_counts": state.fast_counts * fast + n,
+        "logs_40s": state.logs_40s * slow + scores.logs * active,
+        "counts_40s": state.counts_40s * slow + n,
+        "logs_10s": state.logs_10s * fast + scores.logs * active,
+        "counts_10s": state.counts_10s * fast + n,
     }
     is_suspicious = (evidence.max(axis=0) > SUSPICIOUS).any(axis=1)
     is_calm = active & ~is_suspicious[:-1, None] & ~is_suspicious[-1] & both & conditions.settled[:, None]
     changes |= _measure_dispersion(state, (size, difference, phi), (n, _divide(s, n), own_phi), is_calm, seconds)
     if not is_suspicious[-1] and conditions.in_pool.any():
-        found = [surprise[-1] * pool, weight[-1] * pool, own_surprise[-1] * own_pool, own_weight[-1] * own_pool]
+        found = [shifted[-1] * pool, weight[-1] * pool, own_shifted[-1] * own_pool, own_weight[-1] * own_pool]
         changes |= _measure_pool(state, np.array(found), (pool, own_pool), seconds)
     deploy_evidence = np.minimum(step[DEPLOY_SHIFTS], DEPLOY_CLIP)
     return LatencyStep(replace(state, **changes), deploy_evidence, phi * extra, pool)
 
 
-def _measure_surprise(surprise: Array, weight: Array) -> Array:
+def _measure_evidence(shifted: Array, weight: Array) -> Array:
     """Return, for each shift, by how much a shift explains the scores better than none (normal distribution)."""
-    found: Array = (SHIFTS - MARGIN) * surprise - (SHIFTS**2 - MARGIN**2) / 2 * weight
+    found: Array = (SHIFTS - MARGIN) * shifted - (SHIFTS**2 - MARGIN**2) / 2 * weight
     return found
 
 
@@ -273,8 +273,8 @@ def _measure_pool(
     if bins * seconds < BLOCK:
         return {"block": block, "block_bins": bins}
     sums = []
-    for (surprise, weight), pool in zip((block[:2], block[2:]), pools, strict=True):
-        variance = np.minimum(_divide(surprise**2, weight), CLIP * pool)
+    for (shifted, weight), pool in zip((block[:2], block[2:]), pools, strict=True):
+        variance = np.minimum(_divide(shifted**2, weight), CLIP * pool)
         sums.append([variance.sum(), (weight > 0).sum()])
     keep = decay(DISPERSION_MEMORY, bins * seconds)
     return {"pool_variance": state.pool_variance * keep + sums, "block": np.zeros_like(block), "block_bins": 0}

@@ -12,23 +12,23 @@ from msgspec import Struct
 
 from holdfast._types import Operation, Side, Zone
 from holdfast.detect import counts, latency
-from holdfast.detect.cusum import GUARD, SUSPICIOUS, Array, Mask
+from holdfast.detect.cusum import CONFIRMED, SUSPICIOUS, Array, Mask
 from holdfast.detect.measurements import Measurements, StreamKey
 from holdfast.detect.streams import StreamStep
 from holdfast.telemetry.window import Window
 
 if TYPE_CHECKING:
-    from holdfast.detect.sentences import Scene
+    from holdfast.detect.sentences import EvaluatedWindow
 
 AFFECTED_ZONES = 2
 """Zones whose consumers must be affected before the resource, and not a zone, is to blame."""
 MISSING_REQUESTS, MISSING_BINS = 10.0, 3
 """Requests to a resource, and usual bins, that must be missing in a zone before its consumers count as affected."""
-MIN_SLOWDOWN = math.log(1.5)
+REGIONAL_SLOWDOWN = math.log(1.5)
 """The latency of all zones drifts together, with the time of the day and with what is asked for."""
 MUCH_WORSE = 5.0
 """Rise of the worst zone, divided by that of another one, from which the two do not have the same failure."""
-RISES = 0.5
+SIMILAR_RISE = 0.5
 """Rise of the faults from which they, not latency, say which zones have the same failure."""
 
 
@@ -71,11 +71,11 @@ class Regional(Struct, frozen=True):
     row: int
     since: float | None
 
-    def describe(self, scene: "Scene") -> str:
+    def describe(self, evaluated: "EvaluatedWindow") -> str:
         """Return the part of a sentence that says what is wrong."""
         if not self.zones:
             return "worse than usual"
-        return f"several zones are worse than usual in {scene.name_stream(self.row)}"
+        return f"several zones are worse than usual in {evaluated.name_stream(self.row)}"
 
 
 def find_regional(step: StreamStep, at: float, seconds: float) -> Regional:
@@ -97,10 +97,10 @@ def find_similar(step: StreamStep) -> Mask:
     If the others are much better, only the worst zone fails.
     """
     rises = counts.get_rises(step.state.counts) - 1
-    shifts = latency.get_shifts(step.state.latency, fast=False)
+    shifts = latency.get_shifts(step.state.latency, is_latest=False)
     is_similar = [each * MUCH_WORSE >= each.max(axis=1, keepdims=True) for each in (rises, shifts)]
     # Latency decides only where there is no rise of faults.
-    found: Mask = np.where(rises.max(axis=1, keepdims=True) > RISES, *is_similar)
+    found: Mask = np.where(rises.max(axis=1, keepdims=True) > SIMILAR_RISE, *is_similar)
     return found
 
 
@@ -110,8 +110,8 @@ def get_past_evidence(step: StreamStep, seconds: float) -> Array:
     It counts only where the zone is still worse: evidence about rare requests fades long after a failure.
     """
     found = step.state.counts
-    shifts = [latency.get_shifts(step.state.latency, fast=fast) for fast in (False, True)]
-    is_slower = np.minimum(*shifts) >= MIN_SLOWDOWN
+    shifts = [latency.get_shifts(step.state.latency, is_latest=fast) for fast in (False, True)]
+    is_slower = np.minimum(*shifts) >= REGIONAL_SLOWDOWN
     faults = np.where(counts.find_still_failing(found, seconds), found.against_past.max(axis=0), 0.0)
     slow = np.where(is_slower, step.state.latency.against_past.max(axis=0), 0.0)
     return np.maximum(faults, slow)
@@ -134,7 +134,7 @@ def view_resources(step: StreamStep, measurements: Measurements, window: Window)
         least = np.maximum(MISSING_REQUESTS, MISSING_BINS * step.state.usual[used])
         is_silent = (step.state.missing[used] >= least).any(axis=0) & reporting
         affected = np.flatnonzero(is_failing | is_silent)
-        seen_by_consumers = bool((past[used].max(axis=0) >= GUARD).any() or is_silent.any()) if used else False
+        seen_by_consumers = bool((past[used].max(axis=0) >= CONFIRMED).any() or is_silent.any()) if used else False
         seen_by_itself = bool((past[own] >= SUSPICIOUS).any()) if own else False
         bins = float(step.state.counts.past_bins[used].max()) if used else 1.0
         found.append(

@@ -23,7 +23,7 @@ ALL_REQUESTS = "all requests"
 """The name of the pool of all operations."""
 
 
-class Scene(NamedTuple):
+class EvaluatedWindow(NamedTuple):
     """One window with everything that was found in it."""
 
     window: Window
@@ -43,8 +43,8 @@ class Scene(NamedTuple):
     def get_rate(self, row: int, zones: "list[int]") -> float:
         """Return the share of failed requests in the last seconds."""
         found = self.step.state.counts
-        requests = float(found.fast_requests[row, zones].sum())
-        return float(found.fast_faults[row, zones].sum()) / requests if requests else 0.0
+        requests = float(found.requests_10s[row, zones].sum())
+        return float(found.faults_10s[row, zones].sum()) / requests if requests else 0.0
 
     def read(self, zone: int) -> dict[str, Any]:
         """Return the measurements of a zone in this window."""
@@ -60,13 +60,13 @@ class Scene(NamedTuple):
         }
 
 
-def describe_finding(scene: Scene, finding: Finding, report: InstanceReport | None = None) -> str:
+def describe_finding(evaluated: EvaluatedWindow, finding: Finding, report: InstanceReport | None = None) -> str:
     """Return the sentence about a zone, or about its worst instances if the `report` blames them."""
-    zone = scene.window.zones[finding.zone]
-    others = [index for index in range(len(scene.window.zones)) if index != finding.zone]
-    stream = scene.name_stream(finding.row)
+    zone = evaluated.window.zones[finding.zone]
+    others = [index for index in range(len(evaluated.window.zones)) if index != finding.zone]
+    stream = evaluated.name_stream(finding.row)
     subject = zone if report is None else f"{', '.join(report.worst)} in {zone}"
-    reading = scene.read(finding.zone)
+    reading = evaluated.read(finding.zone)
     instances = f"{reading['failing_instances']} of {reading['instances']} instances"
     if reading["instances"] == 1:
         instances = "it has one instance, so the two cannot be told apart"
@@ -77,16 +77,16 @@ def describe_finding(scene: Scene, finding: Finding, report: InstanceReport | No
             instances = f"the other one {'is' if is_slow else 'does'} not"
     since = f"since {format_time(finding.since)}"
     if finding.signal is Signal.FAULTS:
-        own, rest = scene.get_rate(finding.row, [finding.zone]), scene.get_rate(finding.row, others)
+        own, rest = evaluated.get_rate(finding.row, [finding.zone]), evaluated.get_rate(finding.row, others)
         if report is not None:
             what = stream if stream == ALL_REQUESTS else f"requests of {stream}"
             return f"{subject} fails {what}, {instances}; {since}"
         return f"{subject} fails {_percent(own)} of {stream}, the others {_percent(rest)}; {instances}; {since}"
     if finding.signal is Signal.THROUGHPUT:
-        expected = float(scene.step.predicted_requests[finding.zone])
+        expected = float(evaluated.step.predicted_requests[finding.zone])
         share = reading["requests"] / expected if expected else 0.0
         return f"{subject} gets {_percent(share)} of the requests that it usually gets; {since}"
-    shifts = latency.get_shifts(scene.step.state.latency, fast=True)[finding.row]
+    shifts = latency.get_shifts(evaluated.step.state.latency, is_latest=True)[finding.row]
     own_factor, rest_factor = (
         math.exp(float(shifts[finding.zone])),
         math.exp(max(float(shifts[each]) for each in others)),
@@ -94,10 +94,9 @@ def describe_finding(scene: Scene, finding: Finding, report: InstanceReport | No
     if report is not None:
         return f"{subject} is slower than usual in {stream}, {instances}; {since}"
     if finding.signal is Signal.SLOW:
-        found = scene.step.state.slow
+        found = evaluated.step.state.slow
         rise = float(
-            (found.slow_faults + 0.5)[finding.row, finding.zone]
-            / (found.slow_expected + 0.5)[finding.row, finding.zone]
+            (found.faults_40s + 0.5)[finding.row, finding.zone] / (found.expected_40s + 0.5)[finding.row, finding.zone]
         )
         return f"{subject} has {rise:.1f} times as many slow requests as usual in {stream}; {since}"
     return (
@@ -116,11 +115,11 @@ def describe_resource(view: "ResourceView") -> str:
     )
 
 
-def describe_silence(scene: Scene, zone: int, path: str) -> str:
+def describe_silence(evaluated: EvaluatedWindow, zone: int, path: str) -> str:
     """Return the sentence about a zone that reports no requests."""
-    bins = float(scene.step.state.throughput.silent_bins[zone])
-    since = format_time(scene.window.end - bins * scene.window.seconds)
-    name = scene.window.zones[zone]
+    bins = float(evaluated.step.state.throughput.silent_bins[zone])
+    since = format_time(evaluated.window.end - bins * evaluated.window.seconds)
+    name = evaluated.window.zones[zone]
     if path:
         return f"{name} reports no requests since {since}, and {path}"
     return f"{name} reports no requests since {since}: it may have failed, or only its telemetry"

@@ -250,7 +250,7 @@ def shift_times(state: StreamState, seconds: float) -> StreamState:
     )
 
 
-def drop_evidence(state: StreamState) -> StreamState:
+def clear_evidence(state: StreamState) -> StreamState:
     """Return the state without the evidence of all zones: for the time after a verdict has closed."""
     return replace(
         state,
@@ -264,15 +264,15 @@ def drop_evidence(state: StreamState) -> StreamState:
     )
 
 
-def forget_evidence(state: StreamState) -> StreamState:
+def keep_only_baseline(state: StreamState) -> StreamState:
     """Return the state with everything that was learned, but without evidence: for the time after a gap."""
     recent = (*counts.AXES[1], *counts.AXES[2])
     return replace(
         state,
         counts=_clear(state.counts, recent),
         slow=_clear(state.slow, recent),
-        latency=_clear(state.latency, latency.RECENT),
-        throughput=_clear(state.throughput, throughput.RECENT),
+        latency=_clear(state.latency, latency.RECENT_FIELDS),
+        throughput=_clear(state.throughput, throughput.RECENT_FIELDS),
         pending=[],
         minutes=[],
         deploy_faults=[],
@@ -305,8 +305,8 @@ def advance(
     bin_ = _measure_latencies(state, measurements)
     scores = Scores(bin_.latencies.sum(axis=2), bin_.scores.sum(axis=2), bin_.logs)
     slow_expected = scores.counts * bin_.tails[:, None]
-    slow_faults = bin_.slow.sum(axis=2)
-    values = np.array([requests, faults, slow_expected, slow_faults, *scores])
+    slow_counts = bin_.slow.sum(axis=2)
+    values = np.array([requests, faults, slow_expected, slow_counts, *scores])
     if is_learning and is_new.any():
         state = _learn_bin(state, values, is_new[:, None] & active, seconds)
         reference = latency.learn_reference(state.latency, bin_.histograms, is_new, seconds)
@@ -322,7 +322,7 @@ def advance(
     in_pool = state.is_server & ~is_new
     conditions = Conditions(seconds, thresholds, active, in_pool, at - state.first_seen >= SETTLING)
     fault_step = counts.advance_counts(state.counts, requests, faults, conditions, has_baseline=False)
-    slow_step = counts.advance_counts(state.slow, slow_expected, slow_faults, conditions, has_baseline=True)
+    slow_step = counts.advance_counts(state.slow, slow_expected, slow_counts, conditions, has_baseline=True)
     latency_step = latency.advance_latency(state.latency, scores, conditions)
     throughput_step = throughput.advance_throughput(state.throughput, by_zone, active & balanced, pool, seconds)
     is_known = np.append(~is_new, bool(in_pool.any()))
@@ -454,11 +454,11 @@ def _learn(state: StreamState, at: float, seconds: float, *, may_learn: bool) ->
 
 def _learn_bin(state: StreamState, values: Array, taken: Mask, seconds: float) -> StreamState:
     """Learn the values of a PendingBin, for each operation and zone that is `taken`."""
-    requests, faults, slow_expected, slow_faults, *scores = values
+    requests, faults, slow_expected, slow_counts, *scores = values
     return replace(
         state,
         counts=counts.learn_counts(state.counts, requests, faults, taken, seconds, has_baseline=False),
-        slow=counts.learn_counts(state.slow, slow_expected, slow_faults, taken, seconds, has_baseline=True),
+        slow=counts.learn_counts(state.slow, slow_expected, slow_counts, taken, seconds, has_baseline=True),
         latency=latency.learn_scores(state.latency, Scores(*scores), taken, seconds),
     )
 

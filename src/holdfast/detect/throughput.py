@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from holdfast.detect.counts import CLIP_COUNT, CLIP_VARIANCE, fit_dispersion
 from holdfast.detect.cusum import HEADROOM, MAX_FROZEN, SUSPICIOUS, Array, Mask, add_evidence, decay
 
-DROPS = np.array([0.5, 0.2, 0.02])[:, None]
-"""Drops that are looked for, as shares of the expected requests."""
+REMAINING_SHARES = np.array([0.5, 0.2, 0.02])[:, None]
+"""Shares of the expected requests that remain after a drop."""
 ISOLATING = [1, 2]
-"""The drops, by index, that isolate a zone: a drop to a half looks like scaling."""
+"""The drops, by index, that isolate a zone: a drop to a half may be scaling."""
 MARGIN = 0.7
 SHARE_MEMORY, LEVEL_MEMORY, DISPERSION_MEMORY = 1800.0, 300.0, 4 * 3600.0
 SILENT_BINS = 3
@@ -50,12 +50,12 @@ class ThroughputState(Struct):
     rising_bins: Array
 
 
-RECENT = ("evidence", "silent_bins", "missing", "meanwhile", "rising_bins")
+RECENT_FIELDS = ("evidence", "silent_bins", "missing", "meanwhile", "rising_bins")
 """The arrays that say something about the last minutes."""
 
 
 class ThroughputStep(NamedTuple):
-    """The surprise of one bin."""
+    """The state after one bin, and the requests that were expected."""
 
     state: ThroughputState
     predicted: Array
@@ -71,7 +71,7 @@ def build_throughput_state(zones: int) -> ThroughputState:
         fit=np.zeros(5),
         level=0.0,
         level_noise=0.0,
-        evidence=np.zeros((len(DROPS), zones)),
+        evidence=np.zeros((len(REMAINING_SHARES), zones)),
         silent_bins=by_zone,
         missing=by_zone,
         meanwhile=by_zone,
@@ -129,7 +129,9 @@ def advance_throughput(
     clump, noise = fit_dispersion(state.fit)
     # The prediction itself is uncertain, because the others have few requests, too.
     m, k, kappa = predicted / clump, n / clump, 1.0 / (noise + 1.0 / np.maximum(others, 1.0))
-    step = k * np.log(DROPS / MARGIN) - (k + kappa) * np.log((kappa + DROPS * m) / (kappa + MARGIN * m))
+    step = k * np.log(REMAINING_SHARES / MARGIN) - (k + kappa) * np.log(
+        (kappa + REMAINING_SHARES * m) / (kappa + MARGIN * m)
+    )
     evidence = add_evidence(state.evidence, step * active, threshold, threshold + HEADROOM, seconds)
     is_silent = active & (n == 0) & (known > 0)
     calm = active & (evidence.max(axis=0) < SUSPICIOUS) & (predicted > 0)

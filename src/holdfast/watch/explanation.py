@@ -187,6 +187,8 @@ def _list_lifts() -> Mapping[str, str]:
         str(Guard.DEPLOY): "evidence that lasts longer than a deploy, or a large share of all requests affected",
         str(Guard.INSTANCES): "evidence against the other instances of the zone, too",
         str(Guard.TRAFFIC): "more requests in the zone",
+        str(Guard.SCALING): "a loss of 80 % or more",
+        str(Guard.SILENT): "failing canaries in the zone, or other zones that get its traffic",
     }
 
 

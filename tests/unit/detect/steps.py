@@ -8,7 +8,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from holdfast.detect.cusum import Array
-from holdfast.detect.findings import Situation
+from holdfast.detect.findings import GuardConditions
 from holdfast.detect.measurements import list_keys, measure
 from holdfast.detect.streams import StreamState, StreamStep, advance, arrange
 from holdfast.simulate.zones.traffic import Effect
@@ -66,8 +66,8 @@ def build_slow_step() -> StreamStep:
     return run(get_warm(), simulate([slow], length=60))[1]
 
 
-def situate(**changes: Any) -> Situation:
-    usual = Situation(BEGIN + 60, 10.0, np.ones(3, np.bool_), 0.0, 0.2, np.ones(3, np.bool_))
+def build_conditions(**changes: Any) -> GuardConditions:
+    usual = GuardConditions(BEGIN + 60, 10.0, np.ones(3, np.bool_), 0.0, 0.2, np.ones(3, np.bool_))
     return replace(usual, **changes)
 
 

@@ -247,7 +247,7 @@ def test_a_weak_failure_must_outlast_a_deploy_unless_deploys_are_announced() -> 
     weak = [failing(BOTH, 1, 0.06)]
     unannounced, _ = watch(simulate(weak, length=400), warm_up())
     held = unannounced[12].evidence[TWO]["faults"]
-    assert held["held_back"] == "a deploy could explain it, until it lasts longer than one"
+    assert held["held_back"] == "a deploy could explain it: it must last longer than three minutes"
     assert after(find_first(unannounced, "isolated")) > 190
     announced, _ = watch(simulate(weak, length=400), warm_up(), deploys_are_announced=True)
     assert after(find_first(announced, "isolated")) < 150

@@ -197,7 +197,7 @@ def test_expected_counts_that_are_known_already_need_no_baseline() -> None:
     assert not found.requests.any()
     assert found.ratio_expected.tolist() == expected.tolist()
     step = advance_counts(state, expected, expected, build_conditions(), has_baseline=True)
-    assert step.state.slow_expected[:-1].tolist() == expected.tolist()
+    assert step.state.expected_40s[:-1].tolist() == expected.tolist()
 
 
 def sum_fit(means: list[float], clump: float, noise: float, samples: float) -> Array:
@@ -300,14 +300,14 @@ def test_sums_of_the_last_seconds_halve_in_their_time() -> None:
     requests, faults = np.full((2, 3), 100.0), np.full((2, 3), 8.0)
     nothing = np.zeros((2, 3))
     first = advance_counts(state, requests, faults, build_conditions(), has_baseline=False).state
-    assert first.slow_requests.tolist() == [[100.0] * 3, [100.0] * 3, [200.0] * 3]
+    assert first.requests_40s.tolist() == [[100.0] * 3, [100.0] * 3, [200.0] * 3]
     later = [first]
     for _ in range(4):
         later.append(advance_counts(later[-1], nothing, nothing, build_conditions(), has_baseline=False).state)
-    assert later[4].slow_faults[0, 0] == pytest.approx(4.0)
+    assert later[4].faults_40s[0, 0] == pytest.approx(4.0)
     for before, after in pairwise(later):
-        assert after.fast_faults[0, 0] == pytest.approx(before.fast_faults[0, 0] / 2)
-        assert after.fast_requests[0, 0] == pytest.approx(before.fast_requests[0, 0] / 2)
+        assert after.faults_10s[0, 0] == pytest.approx(before.faults_10s[0, 0] / 2)
+        assert after.requests_10s[0, 0] == pytest.approx(before.requests_10s[0, 0] / 2)
 
 
 def test_nothing_that_was_passed_in_is_changed() -> None:

@@ -13,8 +13,8 @@ from holdfast.detect.cusum import Array
 from holdfast.detect.findings import (
     Finding,
     Guard,
+    GuardConditions,
     Signal,
-    Situation,
     find_all,
     find_strongest,
     is_regional,
@@ -28,28 +28,30 @@ from tests.unit.detect.steps import (
     HOME,
     POOL,
     ZONE,
+    build_conditions,
     build_slow_step,
     build_step,
     change_cell,
     change_part,
     get_warm,
     run,
-    situate,
 )
 
 
-def find(step: StreamStep, signal: Signal, row: int, situation: Situation | None = None) -> Finding:
-    [found] = [each for each in find_all(step, situation or situate()) if (each.signal, each.row) == (signal, row)]
+def find(step: StreamStep, signal: Signal, row: int, conditions: GuardConditions | None = None) -> Finding:
+    [found] = [
+        each for each in find_all(step, conditions or build_conditions()) if (each.signal, each.row) == (signal, row)
+    ]
     assert found.zone == ZONE
     return found
 
 
 def test_a_failing_zone_passes_all_guards_and_no_other_zone_has_evidence() -> None:
-    found = find_all(build_step(), situate())
+    found = find_all(build_step(), build_conditions())
     assert {each.zone for each in found} == {ZONE}
     assert find(build_step(), Signal.FAULTS, HOME).guard is None
     pool = find(build_step(), Signal.FAULTS, POOL)
-    assert (pool.guard, pool.is_fast, pool.since) == (None, True, BEGIN)
+    assert (pool.guard, pool.exceeds_deploy, pool.since) == (None, True, BEGIN)
     assert pool.evidence >= pool.threshold
 
 
@@ -65,14 +67,14 @@ def test_each_guard_holds_evidence_from_counts_back() -> None:
     def set_cell(name: str, stream: int, zone: int, value: float) -> dict[str, Any]:
         return {name: change_cell(getattr(state, name), (stream, zone), value)}
 
-    slow = state.slow_faults[HOME, ZONE]
-    expected = state.slow_expected[HOME, ZONE]
+    slow = state.faults_40s[HOME, ZONE]
+    expected = state.expected_40s[HOME, ZONE]
     rise = (slow + 0.5) / (expected + 0.5)
-    others_expected = state.slow_expected[HOME, other]
+    others_expected = state.expected_40s[HOME, other]
 
     def lift_other(share: float) -> dict[str, Any]:
         """Return the counts with which another zone has this share of the rise of the failing one."""
-        return set_cell("slow_faults", HOME, other, share * rise * (others_expected + 0.5) - 0.5)
+        return set_cell("faults_40s", HOME, other, share * rise * (others_expected + 0.5) - 0.5)
 
     every_row(
         [
@@ -88,8 +90,8 @@ def test_each_guard_holds_evidence_from_counts_back() -> None:
             (Guard.NOT_WORSE, HOME, lambda: lift_other(0.7)),
             (Guard.UNWELL, HOME, lambda: lift_other(0.3)),
             (Guard.UNWELL, POOL, lambda: set_cell("evidence", POOL, other, 9.0) | pool_rise(0.3)),
-            (Guard.SMALL, HOME, lambda: set_cell("slow_requests", HOME, ZONE, 1e7)),
-            (Guard.ENDED, HOME, lambda: set_cell("fast_faults", HOME, ZONE, 0.0)),
+            (Guard.SMALL, HOME, lambda: set_cell("requests_40s", HOME, ZONE, 1e7)),
+            (Guard.ENDED, HOME, lambda: set_cell("faults_10s", HOME, ZONE, 0.0)),
         ],
         check,
         lambda row: f"{row[0].name} in stream {row[1]}",
@@ -103,13 +105,13 @@ def test_each_guard_holds_evidence_from_counts_back() -> None:
 
 def pool_rise(share: float) -> dict[str, Any]:
     state = build_step().state.counts
-    rise = (state.slow_faults[POOL, ZONE] + 0.5) / (state.slow_expected[POOL, ZONE] + 0.5)
-    value = share * rise * (state.slow_expected[POOL, 2] + 0.5) - 0.5
-    return {"slow_faults": change_cell(state.slow_faults, (POOL, 2), value)}
+    rise = (state.faults_40s[POOL, ZONE] + 0.5) / (state.expected_40s[POOL, ZONE] + 0.5)
+    value = share * rise * (state.expected_40s[POOL, 2] + 0.5) - 0.5
+    return {"faults_40s": change_cell(state.faults_40s, (POOL, 2), value)}
 
 
 def test_after_a_regional_failure_only_the_pool_isolates() -> None:
-    regional = situate(regional_until=BEGIN + 61)
+    regional = build_conditions(regional_until=BEGIN + 61)
     assert find(build_step(), Signal.FAULTS, HOME, regional).guard is Guard.REGIONAL
     assert find(build_step(), Signal.FAULTS, POOL, regional).guard is None
     assert find(build_slow_step(), Signal.LATENCY, POOL, regional).guard is Guard.REGIONAL
@@ -122,25 +124,25 @@ def test_a_zone_that_is_out_is_not_one_of_the_others() -> None:
     step = change_part(build_step(), "counts", against_others=against_others, evidence=evidence)
     only_two = np.array([True, True, False])
     assert find(step, Signal.FAULTS, HOME).guard is Guard.OTHERS_TOO
-    assert find(step, Signal.FAULTS, HOME, situate(active=only_two)).guard is None
+    assert find(step, Signal.FAULTS, HOME, build_conditions(active=only_two)).guard is None
 
 
 def test_each_guard_holds_evidence_from_latency_back() -> None:
     state = build_slow_step().state.latency
     assert find(build_slow_step(), Signal.LATENCY, HOME).guard is None
-    assert find(build_slow_step(), Signal.LATENCY, HOME).is_fast
-    shifts = latency.get_shifts(state, fast=False)[HOME]
+    assert find(build_slow_step(), Signal.LATENCY, HOME).exceeds_deploy
+    shifts = latency.get_shifts(state, is_latest=False)[HOME]
 
     def slow_down(zone: int, shift: float) -> dict[str, Any]:
-        more = (shift - shifts[zone]) * state.slow_counts[HOME, zone]
-        return {"slow_logs": change_cell(state.slow_logs, (HOME, zone), state.slow_logs[HOME, zone] + more)}
+        more = (shift - shifts[zone]) * state.counts_40s[HOME, zone]
+        return {"logs_40s": change_cell(state.logs_40s, (HOME, zone), state.logs_40s[HOME, zone] + more)}
 
     rows: list[tuple[Guard, dict[str, Any]]] = [
         (Guard.OWN_PAST, {"against_past": change_cell(state.against_past, (HOME, ZONE), 5.0)}),
         (Guard.OTHERS_TOO, {"evidence": change_cell(state.evidence, (HOME, 2), 7.0)}),
         (Guard.SMALL, slow_down(ZONE, math.log(1.14))),
         (Guard.NOT_WORSE, slow_down(2, shifts[ZONE] / 2.9)),
-        (Guard.ENDED, {"fast_logs": state.log_sums / np.maximum(state.score_counts, 1) * state.fast_counts}),
+        (Guard.ENDED, {"logs_10s": state.log_sums / np.maximum(state.score_counts, 1) * state.counts_10s}),
     ]
 
     def check(row: tuple[Guard, dict[str, Any]]) -> None:
@@ -151,15 +153,15 @@ def test_each_guard_holds_evidence_from_latency_back() -> None:
 
 def test_evidence_that_a_deploy_explains_is_held_back_where_one_may_run() -> None:
     """Few requests are affected, because the zone has many other ones."""
-    requests = change_cell(build_step().state.counts.fast_requests, (POOL, ZONE), 1e6)
-    quiet = change_part(build_step(), "counts", fast_requests=requests)
+    requests = change_cell(build_step().state.counts.requests_10s, (POOL, ZONE), 1e6)
+    quiet = change_part(build_step(), "counts", requests_10s=requests)
     assert find(quiet, Signal.FAULTS, HOME).guard is Guard.DEPLOY
     elsewhere = np.array([True, False, True])
-    assert find(quiet, Signal.FAULTS, HOME, situate(must_outlast_deploy=elsewhere)).guard is None
+    assert find(quiet, Signal.FAULTS, HOME, build_conditions(must_outlast_deploy=elsewhere)).guard is None
     recent = [pack_evidence(np.full((2, POOL + 1, 3), 2.0)) for _ in range(60)]
     lasting = replace(quiet, state=replace(quiet.state, deploy_faults=recent))
     found = find(lasting, Signal.FAULTS, HOME)
-    assert (found.guard, found.is_fast) == (None, False)
+    assert (found.guard, found.exceeds_deploy) == (None, False)
 
 
 def repeat(*parts: tuple[int, float]) -> list[Array]:
@@ -202,21 +204,21 @@ def with_throughput(zone: int, evidence: float, predicted: float, silent_bins: f
 
 def test_a_drop_of_traffic_isolates_where_enough_is_expected_and_silence_does_not() -> None:
     found = find(with_throughput(ZONE, 30.0, 100.0), Signal.THROUGHPUT, POOL)
-    assert (found.guard, found.since, found.is_fast) == (None, BEGIN + 20, True)
+    assert (found.guard, found.since, found.exceeds_deploy) == (None, BEGIN + 20, True)
     assert find(with_throughput(ZONE, 30.0, 99.0), Signal.THROUGHPUT, POOL).guard is Guard.TRAFFIC
-    silent = find_all(with_throughput(ZONE, 30.0, 100.0, silent_bins=1.0), situate())
+    silent = find_all(with_throughput(ZONE, 30.0, 100.0, silent_bins=1.0), build_conditions())
     assert Signal.THROUGHPUT not in {each.signal for each in silent}
 
 
 def test_the_strongest_evidence_of_every_zone_and_signal_is_shown() -> None:
-    found = {(each.zone, each.signal): each for each in find_strongest(build_step(), situate())}
+    found = {(each.zone, each.signal): each for each in find_strongest(build_step(), build_conditions())}
     assert len(found) == 3 * 4
     assert found[ZONE, Signal.FAULTS].evidence > 15
     assert found[0, Signal.FAULTS].evidence < 5
     assert found[0, Signal.FAULTS].guard is Guard.EVIDENCE
     assert all(each.evidence >= 0 for each in found.values())
     step = replace(build_step(), is_known=np.zeros(POOL + 1, np.bool_))
-    guards = {each.guard for each in find_strongest(step, situate()) if each.signal is Signal.FAULTS}
+    guards = {each.guard for each in find_strongest(step, build_conditions()) if each.signal is Signal.FAULTS}
     assert guards == {Guard.LEARNING}
 
 

@@ -131,11 +131,11 @@ def test_shifts_compare_the_mean_logarithm_with_the_usual_one() -> None:
     counts = np.array([[100.0, 100.0, 0.0], [300.0, 300.0, 0.0]])
     state = advance_latency(state, Scores(counts, np.zeros(SHAPE), counts * now), build_conditions()).state
     for fast in (True, False):
-        shifts = get_shifts(state, fast=fast)
+        shifts = get_shifts(state, is_latest=fast)
         assert shifts[0].tolist() == pytest.approx([0.0, math.log(2), 0.0])
         assert shifts[2].tolist() == pytest.approx([0.0, math.log(2) / 4, 0.0]), "weighted by traffic"
     unknown = replace(state, score_counts=np.zeros(SHAPE))
-    assert not get_shifts(unknown, fast=True).any()
+    assert not get_shifts(unknown, is_latest=True).any()
 
 
 def test_a_reference_is_learned_for_the_operations_that_are_calm() -> None:

@@ -16,7 +16,7 @@ from holdfast.detect.regional import (
     get_past_evidence,
     view_resources,
 )
-from holdfast.detect.sentences import Scene
+from holdfast.detect.sentences import EvaluatedWindow
 from holdfast.detect.streams import StreamStep, arrange
 from holdfast.simulate.zones.traffic import Effect
 from holdfast.telemetry import SharedResource, Window
@@ -104,7 +104,7 @@ def test_evidence_from_latency_counts_only_if_the_zone_is_much_slower() -> None:
     _, step = run(get_warm(), simulate([slow], length=60))
     assert (get_past_evidence(step, 10.0)[HOME] > 15).all()
     state = step.state.latency
-    same = change_part(step, "latency", slow_logs=state.slow_logs - np.log(2.5) * state.slow_counts)
+    same = change_part(step, "latency", logs_40s=state.logs_40s - np.log(2.5) * state.counts_40s)
     assert (get_past_evidence(same, 10.0)[HOME] < 5).all()
 
 
@@ -112,10 +112,10 @@ def test_the_sentence_names_the_stream_or_says_that_one_zone_is_worse() -> None:
     windows = list(simulate(length=10))
     state = arrange(get_warm(), list_keys(windows[0]), (), BEGIN)
     rows = {key: row for row, key in enumerate(state.keys)}
-    scene = Scene(windows[0], build_step(), measure(windows[0], rows), [])
-    assert Regional((0, 1), HOME, BEGIN).describe(scene) == f"several zones are worse than usual in {HOME_INDEX}"
-    assert Regional((0, 1), POOL, BEGIN).describe(scene) == "several zones are worse than usual in all requests"
-    assert Regional((), POOL, None).describe(scene) == "worse than usual"
+    evaluated = EvaluatedWindow(windows[0], build_step(), measure(windows[0], rows), [])
+    assert Regional((0, 1), HOME, BEGIN).describe(evaluated) == f"several zones are worse than usual in {HOME_INDEX}"
+    assert Regional((0, 1), POOL, BEGIN).describe(evaluated) == "several zones are worse than usual in all requests"
+    assert Regional((), POOL, None).describe(evaluated) == "worse than usual"
 
 
 def test_rows_with_more_affected_zones_come_first() -> None:
@@ -132,9 +132,9 @@ def set_evidence(step: StreamStep, rise: float) -> StreamStep:
     """Return the step with evidence against a second zone, which rises by a share of the rise of the failing one."""
     found = step.state.counts
     changes = {"against_past": change_cell(found.against_past, (HOME, 0), 30.0)}
-    worst = (found.slow_faults[HOME, ZONE] + 0.5) / (found.slow_expected[HOME, ZONE] + 0.5) - 1
-    faults = (1 + rise * worst) * (found.slow_expected[HOME, 0] + 0.5) - 0.5
-    for name in ("slow_faults", "fast_faults"):
+    worst = (found.faults_40s[HOME, ZONE] + 0.5) / (found.expected_40s[HOME, ZONE] + 0.5) - 1
+    faults = (1 + rise * worst) * (found.expected_40s[HOME, 0] + 0.5) - 0.5
+    for name in ("faults_40s", "faults_10s"):
         changes[name] = change_cell(getattr(found, name), (HOME, 0), faults)
     return change_part(step, "counts", **changes)
 

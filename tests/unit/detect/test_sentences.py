@@ -12,18 +12,24 @@ from holdfast.detect.findings import Finding, Signal
 from holdfast.detect.instances import InstanceReport
 from holdfast.detect.measurements import measure
 from holdfast.detect.regional import Observability, ResourceView
-from holdfast.detect.sentences import Scene, describe_finding, describe_resource, describe_silence, format_time
+from holdfast.detect.sentences import (
+    EvaluatedWindow,
+    describe_finding,
+    describe_resource,
+    describe_silence,
+    format_time,
+)
 from holdfast.detect.streams import StreamStep
 from holdfast.telemetry import Window
 from tests.unit.detect.service import ONE, THREE, TWO, simulate, without_cells
 from tests.unit.detect.steps import BEGIN, HOME, POOL, ZONE, build_slow_step, build_step, change_part
 
 
-def build_scene(step: StreamStep, **changes: object) -> Scene:
+def build_scene(step: StreamStep, **changes: object) -> EvaluatedWindow:
     window: Window = next(iter(simulate(start=BEGIN + 50, length=10)))
     window = replace_window(window, **changes)  # type: ignore[arg-type]
     rows = {key: row for row, key in enumerate(step.state.keys)}
-    return Scene(window, step, measure(window, rows), [])
+    return EvaluatedWindow(window, step, measure(window, rows), [])
 
 
 def find(signal: Signal, row: int = HOME) -> Finding:
@@ -33,10 +39,10 @@ def find(signal: Signal, row: int = HOME) -> Finding:
 def set_rates(own: float, others: float) -> StreamStep:
     """Return a step in which one zone failed `own` of its requests in the last seconds, and the others `others`."""
     state = build_step().state.counts
-    requests = np.full(state.fast_requests.shape, 1e6)
-    share = np.full(state.fast_requests.shape, others)
+    requests = np.full(state.requests_10s.shape, 1e6)
+    share = np.full(state.requests_10s.shape, others)
     share[:, ZONE] = own
-    return change_part(build_step(), "counts", fast_requests=requests, fast_faults=requests * share)
+    return change_part(build_step(), "counts", requests_10s=requests, faults_10s=requests * share)
 
 
 @pytest.mark.parametrize(
@@ -56,12 +62,12 @@ def test_a_failing_zone_is_described_by_its_rate_and_that_of_the_others(own: flo
 
 def test_rates_without_requests_are_zero() -> None:
     counts = build_step().state.counts
-    step = change_part(build_step(), "counts", fast_requests=np.zeros_like(counts.fast_requests))
+    step = change_part(build_step(), "counts", requests_10s=np.zeros_like(counts.requests_10s))
     assert build_scene(step).get_rate(HOME, [0, 2]) == 0.0
 
 
 def test_failing_instances_are_named_and_the_others_counted() -> None:
-    scene = build_scene(build_step())
+    evaluated = build_scene(build_step())
     rows: Sequence[tuple[Signal, int, int, str]] = [
         (
             Signal.FAULTS,
@@ -81,7 +87,7 @@ def test_failing_instances_are_named_and_the_others_counted() -> None:
     ]
     for signal, row, instances, words in rows:
         report = InstanceReport(("i-7",), instances, -3.0, 0.0)
-        assert describe_finding(scene, find(signal, row), report).startswith(words)
+        assert describe_finding(evaluated, find(signal, row), report).startswith(words)
 
 
 def test_a_slow_zone_is_described_by_how_much_longer_it_takes() -> None:
@@ -92,17 +98,17 @@ def test_a_slow_zone_is_described_by_how_much_longer_it_takes() -> None:
     step = change_part(
         build_slow_step(),
         "slow",
-        slow_faults=np.full_like(slow.slow_faults, 20.0),
-        slow_expected=np.full_like(slow.slow_expected, 4.5),
+        faults_40s=np.full_like(slow.faults_40s, 20.0),
+        expected_40s=np.full_like(slow.expected_40s, 4.5),
     )
     found = describe_finding(build_scene(step), find(Signal.SLOW))
     assert found == "use1-az2 has 4.1 times as many slow requests as usual in Home/Index; since 22:50:00 UTC"
 
 
 def test_lost_traffic_is_described_by_what_remains() -> None:
-    scene = build_scene(replace(build_step(), predicted_requests=np.full(3, 1000.0)))
-    share = scene.read(ZONE)["requests"] / 1000
-    found = describe_finding(scene, find(Signal.THROUGHPUT, POOL))
+    evaluated = build_scene(replace(build_step(), predicted_requests=np.full(3, 1000.0)))
+    share = evaluated.read(ZONE)["requests"] / 1000
+    found = describe_finding(evaluated, find(Signal.THROUGHPUT, POOL))
     assert found == f"use1-az2 gets {100 * share:.0f} % of the requests that it usually gets; since 22:50:00 UTC"
     nothing = build_scene(replace(build_step(), predicted_requests=np.zeros(3)))
     assert " gets 0 % of " in describe_finding(nothing, find(Signal.THROUGHPUT, POOL))
@@ -112,8 +118,10 @@ def test_a_single_instance_is_said_to_be_one() -> None:
     step = build_step()
     windows = simulate(start=BEGIN + 50, length=10, instances=1)
     window = next(iter(windows))
-    scene = Scene(window, step, measure(window, {key: row for row, key in enumerate(step.state.keys)}), [])
-    found = describe_finding(scene, find(Signal.FAULTS))
+    evaluated = EvaluatedWindow(
+        window, step, measure(window, {key: row for row, key in enumerate(step.state.keys)}), []
+    )
+    found = describe_finding(evaluated, find(Signal.FAULTS))
     assert found.endswith("; it has one instance, so the two cannot be told apart; since 22:50:00 UTC")
 
 
@@ -129,27 +137,27 @@ def test_a_shared_resource_is_described_with_the_advice_to_fail_it_over() -> Non
 
 def test_a_silent_zone_is_described_with_the_path_that_confirms_it() -> None:
     step = change_part(build_step(), "throughput", silent_bins=np.array([0.0, 3.0, 0.0]))
-    scene = build_scene(step)
-    assert describe_silence(scene, ZONE, "") == (
+    evaluated = build_scene(step)
+    assert describe_silence(evaluated, ZONE, "") == (
         "use1-az2 reports no requests since 22:50:30 UTC: it may have failed, or only its telemetry"
     )
-    assert describe_silence(scene, ZONE, "canaries fail") == (
+    assert describe_silence(evaluated, ZONE, "canaries fail") == (
         "use1-az2 reports no requests since 22:50:30 UTC, and canaries fail"
     )
 
 
 def test_a_reading_has_the_counts_of_the_window_and_no_rate_without_requests() -> None:
-    scene = build_scene(build_step(), states={TWO: ZoneState.OUT, ONE: ZoneState.RETURNING})
-    assert scene.zones_out == [TWO]
-    reading = scene.read(ZONE)
+    evaluated = build_scene(build_step(), states={TWO: ZoneState.OUT, ONE: ZoneState.RETURNING})
+    assert evaluated.zones_out == [TWO]
+    reading = evaluated.read(ZONE)
     assert (reading["instances"], reading["requests"] > 100) == (3, True)
     assert reading["fault_rate"] == pytest.approx(reading["failed_requests"] / reading["requests"], abs=1e-4)
-    window = scene.window
+    window = evaluated.window
     for operation in window.operations:
         for side in (Side.SERVER, Side.CLIENT):
             window = without_cells(window, side, operation, ZONE)
-    rows = {key: row for row, key in enumerate(scene.step.state.keys)}
-    silent = scene._replace(window=window, measurements=measure(window, rows))
+    rows = {key: row for row, key in enumerate(evaluated.step.state.keys)}
+    silent = evaluated._replace(window=window, measurements=measure(window, rows))
     assert silent.read(ZONE) == {
         "requests": 0,
         "failed_requests": 0,

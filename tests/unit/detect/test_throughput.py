@@ -24,7 +24,7 @@ from holdfast.detect.throughput import (
 ZONES = 3
 EVERY = np.ones(ZONES, np.bool_)
 THRESHOLD = 16.0
-DROPS, MARGIN = (0.5, 0.2, 0.02), 0.7
+REMAINING_SHARES, MARGIN = (0.5, 0.2, 0.02), 0.7
 
 
 def without(zone: int) -> Mask:
@@ -64,7 +64,7 @@ def test_the_evidence_is_that_of_the_formula(
             share = shares[zone] / sum(shares) if sum(shares) else 0.0
             m = (sum(n) - n[zone]) * share / (1 - share) if share < 1 else 0.0
             assert step.predicted[zone] == pytest.approx(m)
-            for row, drop in enumerate(DROPS):
+            for row, drop in enumerate(REMAINING_SHARES):
                 k, kappa = n[zone] / clump, 1 / (noise + 1 / max(sum(n) - n[zone], 1.0))
                 surprise = k * math.log(drop / MARGIN)
                 surprise -= (k + kappa) * math.log((kappa + drop * m / clump) / (kappa + MARGIN * m / clump))

@@ -22,7 +22,7 @@ class CalibratedOptions:
     false_isolations: float = 0.2
     """Expected false isolations in 90 days. 0.2 is about one a year. 1, four a year, is only some seconds quicker."""
     deploys_are_announced: bool = False
-    """Whether every deploy is announced. Then evidence outside of deploys need not outlast one."""
+    """Whether every deploy is announced. Then evidence must outlast a deploy only during one and 5 minutes after it."""
 
     def __post_init__(self) -> None:
         if not 0.001 <= self.false_isolations <= 100:
@@ -52,4 +52,6 @@ class CalibratedDetector:
         """Evaluate one window."""
         from holdfast.detect.calibration import evaluate
 
-        return evaluate(state, window, self._options.false_isolations, is_announced=self._options.deploys_are_announced)
+        return evaluate(
+            state, window, self._options.false_isolations, deploys_are_announced=self._options.deploys_are_announced
+        )
