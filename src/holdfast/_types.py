@@ -203,6 +203,8 @@ class Verdict:
     summary: str = ""
     """One sentence for people."""
     evidence: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    is_confirmed: bool = True
+    """Whether the latest window shows the failure. Without it, a verdict stays open for a while, but moves nothing."""
 
 
 Event = TypeVar("Event", contravariant=True)

@@ -459,6 +459,10 @@ class Settings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
         require_unique_names("workload", [workload.name for workload in self.workload])
         require_unique_names("queue", [queue.name for queue in self.queue])
         require_unique_names("alert", [alert.name for alert in self.alert])
+        for workload in self.workload:
+            from holdfast.detect.detector import require_bin_seconds
+
+            require_bin_seconds(workload.detector["name"], self.telemetry.bin_seconds)
         workloads = {workload.name for workload in self.workload}
         for index, mapping in enumerate(self.telemetry.emf):
             if mapping.workload not in workloads:

@@ -55,6 +55,8 @@ from holdfast.telemetry.window import Window
 
 CLOSE_AFTER = 300.0
 """Seconds without evidence after which a verdict closes: failures often come back within minutes."""
+FLICKER = 60.0
+"""Seconds in which a shared resource may seem to recover before the failure counts as one of the region."""
 STILL_BAD = 0.2
 """Share of its highest excess from which a zone is still bad. Evidence alone fades too slowly if faults are rare."""
 MAX_GAP = 60.0
@@ -78,8 +80,14 @@ class CalibratedState(Struct):
     """End of the last window in which the zone of the open verdict was still bad."""
     worst: dict[Signal, float] = {}
     """The highest excess of that zone since the verdict opened."""
+    seconds: float = 0.0
+    """Length of the windows."""
     instances: list[InstanceBin] = []
     """Measurements by instance of the last minutes."""
+
+    def fits(self, zones: Sequence[str], seconds: float) -> bool:
+        """Return whether the state says something about these zones, in windows of this length."""
+        return self.streams is not None and self.streams.zones == tuple(zones) and self.seconds == seconds
 
     def to_saved(self) -> "CalibratedState":
         """Return the part that is saved with every bin. Measurements by instance are too large."""
@@ -103,7 +111,8 @@ def evaluate(
     if state.seen_until is not None and state.seen_until - window.start > MAX_GAP:
         state = _set_back(state, window.start - state.seen_until)
     elif state.seen_until is not None and window.start < state.seen_until - window.seconds / 2:
-        return state, state.verdict or _build_verdict(window, _Conclusion(VerdictKind.UNKNOWN, _REPEATED, window.end))
+        repeated = _Conclusion(VerdictKind.UNKNOWN, _REPEATED, state.seen_until)
+        return state, state.verdict or _build_verdict(window, repeated)
     streams, instances = _continue(state, window)
     shared = {operation for resource in window.resources for operation in resource.operations}
     streams = arrange(streams, list_keys(window), shared, window.end)
@@ -122,7 +131,7 @@ def evaluate(
     )
     kept = round(INSTANCE_WINDOW / window.seconds)
     instances = [*arrange_instances(instances, streams.keys), step.instances][-kept:]
-    regional = find_regional(step, window.end, window.seconds)
+    regional = find_regional(step, active, window.end, window.seconds)
     is_calm = not regional.zones and not is_regional(step.state)
     regional_until = state.regional_until if is_calm else window.end + AFTER_REGIONAL
     conditions = GuardConditions(
@@ -144,23 +153,22 @@ def evaluate(
     for each in findings if is_open else ():
         if window.zones[each.zone] == verdict.zone:
             worst[each.signal] = max(each.excess, worst.get(each.signal, 0.0))
-    was_failure = state.verdict is not None and not _is_lack_of_data(state.verdict)
-    is_over = was_failure and verdict.kind is VerdictKind.HEALTHY
+    streams = step.state
+    if state.verdict is not None and verdict.kind is VerdictKind.HEALTHY:
+        streams = _clear_evidence_of(state.verdict, streams, window)
     found = CalibratedState(
-        clear_evidence(step.state) if is_over else step.state,
-        window.end,
-        regional_until,
-        verdict if is_open else None,
-        confirmed_at,
-        worst if is_open else {},
-        instances,
+        streams=streams,
+        seen_until=window.end,
+        regional_until=regional_until,
+        verdict=verdict if is_open else None,
+        confirmed_at=confirmed_at,
+        worst=worst if is_open else {},
+        seconds=window.seconds,
+        instances=instances,
     )
     return found, verdict
 
 
-_NO_FAILURE = (VerdictKind.HEALTHY, VerdictKind.UNKNOWN)
-_WEAKER = {VerdictKind.ISOLATED: (VerdictKind.INSTANCE,), VerdictKind.SHARED: (VerdictKind.REGIONAL,)}
-"""Verdicts that a part of the same evidence gives while a failure ends."""
 _HEALTHY = "no zone is worse than the others"
 _REPEATED = "this window was evaluated before"
 _NO_DATA = "fewer than two zones report requests, so no zone can be compared with others"
@@ -180,7 +188,7 @@ def _set_back(state: CalibratedState, seconds: float) -> CalibratedState:
 def _continue(state: CalibratedState, window: Window) -> tuple[StreamState, Sequence[InstanceBin]]:
     """Return what is known before a window: after a gap without the evidence, and after a day nothing."""
     zones = tuple(window.zones)
-    if state.streams is None or state.streams.zones != zones or state.seen_until is None:
+    if state.streams is None or state.seen_until is None or not state.fits(zones, window.seconds):
         return build_stream_state(zones, window.start), ()
     gap = window.start - state.seen_until
     if gap > MAX_AGE:
@@ -256,11 +264,12 @@ def _conclude(
         return _Conclusion(
             VerdictKind.ISOLATED, describe_finding(evaluated, best), best.since, zone=window.zones[best.zone]
         )
-    if zones or len(regional.zones) > 1:
+    if zones or regional.zones:
         found = sorted({window.zones[each] for each in [*zones, *regional.zones]})
         while_out = f" while {', '.join(evaluated.zones_out)} is out" if evaluated.zones_out else ""
         what = f"{regional.describe(evaluated)}{while_out}"
-        return _Conclusion(VerdictKind.REGIONAL, f"{', '.join(found)}: {what}", regional.since or window.end)
+        since = min(each.since for each in isolating) if regional.since is None else regional.since
+        return _Conclusion(VerdictKind.REGIONAL, f"{', '.join(found)}: {what}", since)
     for index, report in reports.items():
         if report.is_instance:
             finding = findings[index]
@@ -277,7 +286,8 @@ def _conclude(
         return _Conclusion(kind, describe_silence(evaluated, quiet, path), since, zone=window.zones[quiet])
     if silent:
         names = ", ".join(window.zones[each] for each in silent)
-        return _Conclusion(VerdictKind.UNKNOWN, f"{names}: no requests are reported", window.end)
+        only = window.zones[silent[0]] if len(silent) == 1 else None
+        return _Conclusion(VerdictKind.UNKNOWN, f"{names}: no requests are reported", window.end, zone=only)
     if int((by_zone[conditions.active] > 0).sum()) < 2:
         return _Conclusion(VerdictKind.UNKNOWN, _NO_DATA, window.end)
     return _Conclusion(VerdictKind.HEALTHY, _HEALTHY, window.end)
@@ -307,27 +317,52 @@ def _choose(
     known = state.verdict
     key = conclusion.kind, conclusion.zone, conclusion.resource
     if known is not None and key == (known.kind, known.zone, known.resource):
-        return _renew(known, window, evidence), window.end
-    if known is not None and not _is_lack_of_data(known):
-        is_out = known.zone is not None and known.zone in window.zones_out
-        is_supported = any(
+        return _renew(known, window, evidence, is_confirmed=True), window.end
+    if known is not None and not _is_lack_of_data(known) and _is_weaker(conclusion, known):
+        is_out = _is_zone_out(known, window)
+        is_supported = known.kind is not VerdictKind.SHARED and any(
             each.excess >= STILL_BAD * state.worst.get(each.signal, 0.0) and each.signal in state.worst
             for each in findings
             if window.zones[each.zone] == known.zone and each.guard not in (Guard.SMALL, Guard.ENDED)
         )
-        is_weaker = conclusion.kind in _WEAKER.get(known.kind, ()) or conclusion.kind in _NO_FAILURE
-        if is_weaker and (is_out or is_supported):
-            return _renew(known, window, evidence), window.end
-        if is_weaker and window.end - state.confirmed_at < CLOSE_AFTER:
-            return _renew(known, window, evidence), state.confirmed_at
-        if is_weaker and conclusion.kind not in _NO_FAILURE:
+        patience = FLICKER if conclusion.kind is VerdictKind.REGIONAL else CLOSE_AFTER
+        if is_out or is_supported:
+            return _renew(known, window, evidence, is_confirmed=False), window.end
+        if window.end - state.confirmed_at < patience:
+            return _renew(known, window, evidence, is_confirmed=False), state.confirmed_at
+        if conclusion.kind is VerdictKind.INSTANCE:
             # The failure is over, and the rest of its evidence shows no other one.
             conclusion = _Conclusion(VerdictKind.HEALTHY, _HEALTHY, window.end)
     return _build_verdict(window, conclusion, evidence), window.end
 
 
-def _renew(verdict: Verdict, window: Window, evidence: Mapping[str, Any]) -> Verdict:
-    return dataclasses.replace(verdict, at=window.end, evidence=evidence)
+def _is_weaker(conclusion: _Conclusion, known: Verdict) -> bool:
+    """Return whether a conclusion says less than the open verdict about the same failure."""
+    kind = conclusion.kind
+    if kind is VerdictKind.INSTANCE:
+        return known.kind is VerdictKind.ISOLATED and conclusion.zone == known.zone
+    if kind is VerdictKind.REGIONAL:
+        return known.kind is VerdictKind.SHARED
+    if kind is VerdictKind.UNKNOWN:
+        return conclusion.zone == known.zone or conclusion.summary == _NO_DATA
+    return kind is VerdictKind.HEALTHY
+
+
+def _is_zone_out(verdict: Verdict, window: Window) -> bool:
+    """Return whether nothing can be measured in the zone of a verdict. A shared resource may be elsewhere by now."""
+    return verdict.kind is not VerdictKind.SHARED and verdict.zone in window.zones_out
+
+
+def _clear_evidence_of(verdict: Verdict, streams: StreamState, window: Window) -> StreamState:
+    """Return the state without the evidence of a verdict that has closed. Silence is no evidence."""
+    if verdict.kind is VerdictKind.UNKNOWN:
+        return streams
+    is_zonal = verdict.kind is not VerdictKind.SHARED and verdict.zone is not None
+    return clear_evidence(streams, window.zones.index(verdict.zone) if is_zonal else None)
+
+
+def _renew(verdict: Verdict, window: Window, evidence: Mapping[str, Any], *, is_confirmed: bool) -> Verdict:
+    return dataclasses.replace(verdict, at=window.end, evidence=evidence, is_confirmed=is_confirmed)
 
 
 def _build_verdict(window: Window, found: _Conclusion, evidence: Mapping[str, Any] | None = None) -> Verdict:
@@ -354,8 +389,9 @@ def _collect_evidence(
 ) -> dict[str, Any]:
     """Return, for every zone and signal, how much evidence there is, how much is needed, and what holds it back."""
     zones: dict[str, Any] = {zone: evaluated.read(index) for index, zone in enumerate(evaluated.window.zones)}
-    above = {(each.zone, each.signal): each for each in findings if each.guard is not None}
-    above |= {(each.zone, each.signal): each for each in findings if each.guard is None}
+    # The last finding of a zone and signal is shown: one that isolates, or else that with the most evidence.
+    ordered = sorted(findings, key=lambda each: (each.guard is None, each.evidence / each.threshold))
+    above = {(each.zone, each.signal): each for each in ordered}
     for each in strongest:
         found = above.get((each.zone, each.signal), each)
         zones[evaluated.window.zones[each.zone]][str(each.signal)] = {
@@ -366,6 +402,7 @@ def _collect_evidence(
             "held_back": None if found.guard is None else str(found.guard),
         }
     for index, report in reports.items():
-        zone = evaluated.window.zones[findings[index].zone]
-        zones[zone]["worst_instances"] = list(report.worst)
+        if not report.is_zone:
+            zone = evaluated.window.zones[findings[index].zone]
+            zones[zone]["worst_instances"] = list(report.worst)
     return zones | {each.name: each.to_evidence() for each in resources}

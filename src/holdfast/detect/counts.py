@@ -18,6 +18,7 @@ from holdfast.detect.cusum import (
     BIN,
     HEADROOM,
     LONG_HALF_LIFE,
+    PAST_BEGINS,
     SHORT_HALF_LIFE,
     STILL_FAILING,
     SUSPICIOUS,
@@ -59,8 +60,6 @@ FEW_COUNTS = 10.0
 BLOCK, PAST_BLOCK = 60.0, 300.0
 """Seconds over which the noise of the pool, and the noise around the own past, are measured. The noise of a zone lasts
 longer than a bin, and what all zones have in common lasts for minutes."""
-PAST_BEGINS = 1.0
-"""Evidence against the own past from which a failure may have begun."""
 DEPLOY_CLIP = 3.0
 """Maximum evidence of one bin in the test whether evidence outlasts a deploy."""
 CEILING_OTHERS = 16.0

@@ -31,6 +31,8 @@ STRONGLY_CONFIRMED = math.log(1e5)
 """Evidence that confirms it although other zones are not quite healthy either."""
 SUSPICIOUS = 8.5
 """Evidence from which nothing is learned, and from which another zone counts as not quite healthy."""
+PAST_BEGINS = 1.0
+"""Evidence against the own past from which a failure may have begun."""
 MAX_FROZEN = 6 * 3600.0
 """Seconds after which even suspicious bins are learned: a change that lasts this long is the new normal."""
 LONG_HALF_LIFE, SHORT_HALF_LIFE = 40.0, 10.0

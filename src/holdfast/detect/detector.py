@@ -3,6 +3,7 @@
 A detector is one module in `detectors/`, or an entry point of another distribution in the group `holdfast.detectors`.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -40,11 +41,12 @@ class DetectorType(Protocol):
         The detection loop saves the state with every bin, so msgspec must be able to encode and decode it; NumPy arrays
         are allowed. A saved state older than a minute is not used, unless the class has an attribute `max_age` in
         seconds. A detector whose state has `max_age` learns: without a saved state, it is shown the stored windows of
-        the last hour first. If the state has a method `to_saved`, its result is saved.
+        the last hour first. If the state has a method `to_saved`, its result is saved. If it has a method
+        `fits(zones, bin_seconds)`, and that returns False, a saved state is not used.
         """
 
     def __call__(self, options: Any) -> Detector[Any]:
-        """Build a detector."""
+        """Build a detector. If the class has an attribute `max_bin_seconds`, it refuses longer bins."""
 
 
 DEFAULT_DETECTOR = "calibrated"
@@ -56,6 +58,16 @@ DETECTORS: Plugins[DetectorType] = Plugins("detector", package="holdfast.detect.
 def build_detector(name: str, options: Mapping[str, Any]) -> Detector[Any]:
     """Return the detector called `name`. Raise InvalidValue for an unknown option or an invalid value."""
     return DETECTORS.get(name)(parse_options(name, options))
+
+
+def require_bin_seconds(name: str, seconds: float) -> None:
+    """Raise InvalidValue if the detector called `name` cannot evaluate bins of this length."""
+    limit = getattr(DETECTORS.get(name), "max_bin_seconds", math.inf)
+    if seconds > limit:
+        raise InvalidValue(
+            f"telemetry.bin_seconds is {seconds:g}: the detector {name} needs bins of {limit:g} s or less; choose "
+            "shorter bins, or another detector"
+        )
 
 
 def parse_options(name: str, given: Mapping[str, Any]) -> Any:

@@ -154,8 +154,11 @@ def find_all(step: StreamStep, conditions: GuardConditions) -> list[Finding]:
                 excesses, exceeds_deploy = shifts[rows], np.full(len(rows), shifts[-1] >= DEPLOY_SLOWDOWN)
             else:
                 part = state.counts if source.signal is Signal.FAULTS else state.slow
-                guards = _guard_counts(part, source.evidence, rows, zone, conditions)
-                total = max(float(state.counts.requests_10s[-1, zone]), 1.0)
+                requests = state.counts.requests_40s
+                guards = _guard_counts(part, source.evidence, rows, zone, conditions, requests=requests)
+                # Without operations that the service measures itself, the pool is empty.
+                found_requests = state.counts.requests_10s[:, zone]
+                total = max(float(found_requests[-1] or found_requests.sum()), 1.0)
                 excesses = (part.faults_10s[rows, zone] - part.expected_10s[rows, zone]) / total
                 exceeds_deploy = excesses >= DEPLOY_EXCESS
             for index, row in enumerate(rows.tolist()):
@@ -205,7 +208,7 @@ def outlasts_deploy(recent: Sequence[Array], needed: float, seconds: float) -> b
 
 
 def _guard_counts(
-    part: CountState, evidence: Array, rows: Rows, zone: int, conditions: GuardConditions
+    part: CountState, evidence: Array, rows: Rows, zone: int, conditions: GuardConditions, *, requests: Array
 ) -> list[Guard | None]:
     """Return the guard that holds back each of the `rows` in a zone."""
     others = np.flatnonzero(conditions.active & (np.arange(len(conditions.active)) != zone))
@@ -221,7 +224,7 @@ def _guard_counts(
         (Guard.OTHERS_TOO, (own < CONFIRMED) | also),
         (Guard.NOT_WORSE, own_rise < CLEARLY_WORSE * worst),
         (Guard.UNWELL, is_unwell & ((own < STRONGLY_CONFIRMED) | (own_rise < MUCH_WORSE * worst))),
-        (Guard.SMALL, excess[:, zone] < MIN_EXCESS * part.requests_40s[rows, zone]),
+        (Guard.SMALL, excess[:, zone] < MIN_EXCESS * requests[rows, zone]),
         (Guard.REGIONAL, ~is_pool & (conditions.at < conditions.regional_until)),
         (Guard.ENDED, ~counts.find_still_failing(part, conditions.seconds)[rows, zone]),
     )

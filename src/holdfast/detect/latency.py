@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from holdfast.detect.cusum import (
     HEADROOM,
     LONG_HALF_LIFE,
+    PAST_BEGINS,
     SHORT_HALF_LIFE,
     SUSPICIOUS,
     Array,
@@ -74,6 +75,8 @@ class LatencyState(Struct):
     """By shift, stream and zone: the zone against the other zones."""
     against_past: Array
     """By shift, stream and zone: the zone against its own past."""
+    past_bins: Array
+    """By stream and zone: bins since there was no evidence against its own past."""
     rising_bins: Array
     """By shift, stream and zone: bins since the evidence was last zero."""
 
@@ -91,11 +94,11 @@ AXES = (
         "logs_10s",
         "counts_10s",
     ),
-    (),
+    ("past_bins",),
     ("evidence", "against_past", "rising_bins"),
 )
 """The arrays with a row for each operation; for each stream; and for each stream in the second axis."""
-RECENT_FIELDS = ("logs_40s", "counts_40s", "logs_10s", "counts_10s", "rising_bins", "evidence", "against_past")
+RECENT_FIELDS = (*AXES[1], *AXES[2], "logs_40s", "counts_40s", "logs_10s", "counts_10s")
 """The arrays that say something about the last minutes."""
 
 
@@ -125,6 +128,7 @@ def build_latency_state(operations: int, zones: int, buckets: int) -> LatencySta
     """Return the state without any knowledge."""
     arrays: dict[str, Array] = {name: np.zeros((operations, zones)) for name in AXES[0]}
     arrays |= {name: np.zeros(operations) for name in ("measured", "fitted")}
+    arrays |= {name: np.zeros((operations + 1, zones)) for name in AXES[1]}
     arrays |= {name: np.zeros((len(SHIFTS), operations + 1, zones)) for name in AXES[2]}
     arrays["reference"] = np.zeros((operations, buckets))
     return LatencyState(
@@ -220,6 +224,7 @@ def advance_latency(state: LatencyState, scores: Scores, conditions: Conditions)
     changes: dict[str, Array | int] = {
         "evidence": evidence,
         "against_past": past * active,
+        "past_bins": np.where(past.max(axis=0) > PAST_BEGINS, state.past_bins + 1, 0.0),
         "rising_bins": np.where(evidence > 0, state.rising_bins + 1, 0.0),
         "logs_40s": state.logs_40s * slow + scores.logs * active,
         "counts_40s": state.counts_40s * slow + n,

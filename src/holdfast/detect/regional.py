@@ -75,19 +75,23 @@ class Regional(Struct, frozen=True):
         """Return the part of a sentence that says what is wrong."""
         if not self.zones:
             return "worse than usual"
-        return f"several zones are worse than usual in {evaluated.name_stream(self.row)}"
+        worse = "worse than usual" if len(self.zones) == 1 else "several zones are worse than usual"
+        return f"{worse} in {evaluated.name_stream(self.row)}"
 
 
-def find_regional(step: StreamStep, at: float, seconds: float) -> Regional:
-    """Return the stream in which most zones are worse than their own past, and similarly bad."""
+def find_regional(step: StreamStep, active: Mask, at: float, seconds: float) -> Regional:
+    """Return the stream in which most zones are worse than their own past, and similarly bad.
+
+    If a single zone is `active`, it is regional if that one fails: there is no zone to move traffic to.
+    """
     past = get_past_evidence(step, seconds)
     is_above = (past >= step.thresholds[:, None]) & find_similar(step)
     number = is_above.sum(axis=1)
     row = int(np.argmax(number * 1000.0 + past.sum(axis=1)))
     zones = np.flatnonzero(is_above[row])
-    if len(zones) < AFFECTED_ZONES:
+    if len(zones) < max(min(AFFECTED_ZONES, int(active.sum())), 1):
         return Regional((), row, None)
-    bins = float(step.state.counts.past_bins[row, zones].max())
+    bins = float(np.maximum(step.state.counts.past_bins, step.state.latency.past_bins)[row, zones].max())
     return Regional(tuple(zones.tolist()), row, at - max(bins, 1.0) * seconds)
 
 
@@ -136,7 +140,8 @@ def view_resources(step: StreamStep, measurements: Measurements, window: Window)
         affected = np.flatnonzero(is_failing | is_silent)
         seen_by_consumers = bool((past[used].max(axis=0) >= CONFIRMED).any() or is_silent.any()) if used else False
         seen_by_itself = bool((past[own] >= SUSPICIOUS).any()) if own else False
-        bins = float(step.state.counts.past_bins[used].max()) if used else 1.0
+        past_bins = np.maximum(step.state.counts.past_bins, step.state.latency.past_bins)
+        bins = float(past_bins[used].max()) if used else 1.0
         found.append(
             ResourceView(
                 resource.name,

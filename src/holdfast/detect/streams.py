@@ -250,17 +250,27 @@ def shift_times(state: StreamState, seconds: float) -> StreamState:
     )
 
 
-def clear_evidence(state: StreamState) -> StreamState:
-    """Return the state without the evidence of all zones: for the time after a verdict has closed."""
+def clear_evidence(state: StreamState, zone: int | None) -> StreamState:
+    """Return the state without the evidence against a zone, or all zones: for the time after a verdict has closed."""
+    zones = slice(None) if zone is None else zone
+
+    def clear(array: Any) -> Any:
+        found = array.copy()
+        found[..., zones] = 0
+        return found
+
+    def clear_part(part: Any, names: tuple[str, ...]) -> Any:
+        return replace(part, **{name: clear(getattr(part, name)) for name in names})
+
     return replace(
         state,
-        counts=_clear(state.counts, counts.AXES[2]),
-        slow=_clear(state.slow, counts.AXES[2]),
-        latency=_clear(state.latency, latency.AXES[2]),
-        throughput=_clear(state.throughput, ("evidence", "rising_bins")),
-        deploy_faults=[],
-        deploy_slow=[],
-        deploy_latency=[],
+        counts=clear_part(state.counts, counts.AXES[2]),
+        slow=clear_part(state.slow, counts.AXES[2]),
+        latency=clear_part(state.latency, latency.AXES[2]),
+        throughput=clear_part(state.throughput, ("evidence", "rising_bins")),
+        deploy_faults=[clear(each) for each in state.deploy_faults],
+        deploy_slow=[clear(each) for each in state.deploy_slow],
+        deploy_latency=[clear(each) for each in state.deploy_latency],
     )
 
 

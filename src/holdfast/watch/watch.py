@@ -14,7 +14,7 @@ from holdfast._errors import Conflict, HoldfastError, InvalidValue, NotFound
 from holdfast._log_limiter import LogLimiter
 from holdfast._types import Sink, Verdict, VerdictKind, Zone, ZoneState
 from holdfast.detect import DETECTORS, Detector, build_detector
-from holdfast.detect.detector import DEFAULT_DETECTOR
+from holdfast.detect.detector import DEFAULT_DETECTOR, require_bin_seconds
 from holdfast.engines import Database
 from holdfast.telemetry import BIN_SECONDS, Bin, BinDelta, BinKey, Deployment, SharedResource, build_window
 from holdfast.telemetry.bins import LONG_TERM, MEDIUM_TERM, SHORT_TERM, RequestRow
@@ -258,13 +258,14 @@ class WorkloadWatcher:
             self._send_traffic(now)
         complete = self._pop_complete(now)
         failures = [error for watched in self._watched.values() if (error := self._catch_up(watched, now)) is not None]
-        has_history = self._has_new_history(now)
+        late_at = self._late_at
+        has_history = self._has_new_history(now, late_at)
         if complete or has_history:
             failures += self._keep(complete, now)
+        if has_history:
+            self._begin_learning(now, late_at)
         if failures:
             raise failures[0]
-        if has_history:
-            self._begin_learning(now)
 
     def _pop_complete(self, now: float) -> Sequence[tuple[int, Mapping[BinKey, Bin]]]:
         """Return the bins that are complete at `now`. They wait for the detector."""
@@ -324,23 +325,13 @@ class WorkloadWatcher:
                 watched.learner = None
                 return error
             if state is None:
+                self._skip_stale(watched, now)
                 return None
             self._end_learning(watched, watched.learner, state)
+        self._skip_stale(watched, now)
         while watched.pending:
             start, bins = watched.pending[0]
-            end = start + self.bin_seconds
-            if now - end > STALE_BINS * self.bin_seconds + GRACE_SECONDS:
-                # It could not be evaluated in time, because a store was unavailable: its data may be outdated.
-                logger.warning(
-                    "workload %s: skipped the window that ended %.0f s ago, because it could not be evaluated in time; "
-                    "there is no verdict for it",
-                    watched.name,
-                    now - end,
-                )
-                self._set_current(
-                    watched, build_unknown_verdict(watched.name, end, "the last window was not evaluated")
-                )
-            elif end > watched.watched_since:  # earlier bins are empty
+            if start + self.bin_seconds > watched.watched_since:  # earlier bins are empty
                 try:
                     self._run_detector(watched, start, bins)
                 except Exception as error:  # noqa: BLE001 - raised when all workloads were evaluated
@@ -348,13 +339,29 @@ class WorkloadWatcher:
             watched.pending.popleft()  # only now: a window whose verdict could not be stored is evaluated again
         return None
 
+    def _skip_stale(self, watched: _WatchedState, now: float) -> None:
+        """Drop the bins that could not be evaluated in time: a store was unavailable, and their data is outdated."""
+        limit = now - STALE_BINS * self.bin_seconds - GRACE_SECONDS
+        while watched.pending and (end := watched.pending[0][0] + self.bin_seconds) < limit:
+            watched.pending.popleft()
+            logger.warning(
+                "workload %s: skipped the window that ended %.0f s ago, because it could not be evaluated in time; "
+                "there is no verdict for it",
+                watched.name,
+                now - end,
+            )
+            self._set_current(watched, build_unknown_verdict(watched.name, end, "the last window was not evaluated"))
+
     def _start_workload(self, workload: WatchedWorkload) -> _WatchedState:
+        require_bin_seconds(workload.detector, self.bin_seconds)
         detector = build_detector(workload.detector, workload.options)
         kind = DETECTORS.get(workload.detector).state_type
         state, saved_at = self._store.load_state(workload.name, workload.detector, kind) or (kind(), None)
         now = self._clock.wall()
         max_age = getattr(kind, "max_age", STALE_STATE_BINS * self.bin_seconds)
         is_new = saved_at is None or not 0 <= now - saved_at <= max_age
+        if not is_new and hasattr(state, "fits"):
+            is_new = not state.fits(workload.zones, self.bin_seconds)
         if is_new:
             state = kind()
         return _WatchedState(
@@ -372,12 +379,12 @@ class WorkloadWatcher:
             learns=is_new and hasattr(kind, "max_age"),
         )
 
-    def _has_new_history(self, now: float) -> bool:
+    def _has_new_history(self, now: float, late_at: float | None) -> bool:
         """Return whether there may be more stored measurements for detectors that had no state."""
-        is_complete = self._late_at is not None and not 0 <= now - self._late_at < HISTORY_PAUSE
+        is_complete = late_at is not None and not 0 <= now - late_at < HISTORY_PAUSE
         return self._history is not None and is_complete and any(each.learns for each in self._watched.values())
 
-    def _begin_learning(self, now: float) -> None:
+    def _begin_learning(self, now: float, late_at: float | None) -> None:
         """Let detectors without a state learn, if there are enough stored measurements from before the start.
 
         While a zone fails or is out, a detector that has evaluated live windows keeps its evidence instead.
@@ -391,7 +398,9 @@ class WorkloadWatcher:
                 if seconds - watched.learned_seconds >= LEAST_HISTORY:
                     watched.learner = self._build_learner(watched, self._history, now)
                     watched.learned_seconds = seconds
-        self._late_at = None
+        with self._lock:
+            if self._late_at == late_at:  # else more has arrived meanwhile
+                self._late_at = None
 
     def _build_learner(self, watched: _WatchedState, history: "TelemetryHistory", now: float) -> "HistoryLearner":
         from holdfast.watch.learning import HistoryLearner  # imports NumPy
@@ -478,7 +487,7 @@ class WorkloadWatcher:
         closed = [
             known
             for known in watched.open.values()
-            if known.id != verdict.id and known.zone not in window.zones_out and not is_part and not is_unknown
+            if known.id != verdict.id and not _is_zone_out(known, window.zones_out) and not is_part and not is_unknown
         ]
         is_new = verdict.kind is not VerdictKind.HEALTHY and verdict.id not in watched.open
         current = build_unknown_verdict(watched.name, end, missing) if is_unknown else verdict
@@ -504,7 +513,7 @@ class WorkloadWatcher:
 
     def _act(self, watched: _WatchedState, verdict: Verdict, *, is_new: bool) -> None:
         """Evacuate the zone of a verdict, if its detector may."""
-        if verdict.kind is VerdictKind.HEALTHY or self._evacuator is None:
+        if verdict.kind is VerdictKind.HEALTHY or not verdict.is_confirmed or self._evacuator is None:
             return
         if not watched.may_evacuate:
             if is_new and verdict.kind is VerdictKind.ISOLATED:
@@ -541,6 +550,11 @@ class WorkloadWatcher:
     def _emit(self, event: WatchEvent) -> None:
         if self._events is not None:
             self._events.emit(event)
+
+
+def _is_zone_out(verdict: Verdict, zones_out: frozenset[Zone]) -> bool:
+    """Return whether nothing can be measured in the zone of a verdict. A shared resource may be elsewhere by now."""
+    return verdict.kind is not VerdictKind.SHARED and verdict.zone in zones_out
 
 
 def build_unknown_verdict(workload: str, at: float, reason: str) -> Verdict:

@@ -11,6 +11,7 @@ import pytest
 
 from holdfast import Side, Verdict, VerdictKind, Zone, ZoneState
 from holdfast.detect.calibration import CalibratedState
+from holdfast.detect.detectors.calibrated import CalibratedDetector
 from holdfast.detect.encoding import decode_state, encode_state
 from holdfast.simulate.zones.traffic import Effect
 from holdfast.telemetry import Deployment, SharedResource, Window
@@ -23,6 +24,7 @@ from tests.unit.detect.service import (
     THREE,
     TWO,
     WARM,
+    ZONES,
     by_cell,
     failing,
     find_first,
@@ -451,3 +453,81 @@ def test_an_instance_that_still_fails_after_its_zone_is_reported_when_that_verdi
     assert kinds(verdicts) == ["healthy", "isolated", "healthy", "instance"]
     closed = next(each for each in verdicts if each.kind is VerdictKind.HEALTHY and each.at > BEGIN + 60)
     assert closed.at >= BEGIN + 360
+
+
+def test_a_zone_that_is_brought_back_is_not_confirmed_before_it_fails_again() -> None:
+    """Its verdict stays open for five minutes, but evacuates nothing."""
+    verdicts, _ = watch(
+        simulate([failing(BOTH, 1, 0.6, end=BEGIN + 120)], length=900),
+        warm_up(),
+        lambda window: take_out(window, BEGIN + 60, BEGIN + 300),
+    )
+    assert kinds(verdicts) == ["healthy", "isolated", "healthy"]
+    assert [after(each) for each in verdicts if each.kind == "isolated" and each.is_confirmed][-1] == 60
+    assert after(next(each for each in verdicts[3:] if each.kind == "healthy")) == 600
+
+
+def test_another_failure_is_reported_while_an_isolated_zone_is_out() -> None:
+    def change(window: Window) -> Window:
+        taken = take_out(window, BEGIN + 60, BEGIN + 1000)
+        return silence(taken, 0) if window.start >= BEGIN + 120 else taken
+
+    silent, _ = watch(simulate([failing(BOTH, 1, 0.6)], length=240), warm_up(), change)
+    assert (silent[-1].kind, silent[-1].zone) == (VerdictKind.UNKNOWN, ONE)
+    effects = [failing(BOTH, 1, 0.6), failing(BOTH, 2, 0.6, start=BEGIN + 120, instance=1)]
+    bad, _ = watch(simulate(effects, length=240), warm_up(), lambda window: take_out(window, BEGIN + 60, BEGIN + 1000))
+    assert (bad[-1].kind, bad[-1].zone) == (VerdictKind.INSTANCE, THREE)
+
+
+def test_the_last_zone_that_is_in_fails_regionally() -> None:
+    def only_one(window: Window) -> Window:
+        return replace(window, states={TWO: ZoneState.OUT, THREE: ZoneState.OUT})
+
+    verdicts, _ = watch(simulate([failing(BOTH, 0, 0.6)], length=60), warm_up(), only_one)
+    found = find_first(verdicts, "regional")
+    assert found.summary.startswith("use1-az1: worse than usual in ")
+
+
+def test_a_failure_of_all_zones_replaces_that_of_a_resource_after_a_minute() -> None:
+    """Nor does the verdict about the resource stay open because its zone is out."""
+    effects = [failing(2, slice(None), 0.5, end=BEGIN + 60), failing(BOTH, slice(None), 0.6, start=BEGIN + 120)]
+    verdicts, _ = watch(
+        simulate(effects, length=300), warm_up(), lambda window: take_out(window, BEGIN + 60, BEGIN + 90)
+    )
+    assert kinds(verdicts) == ["healthy", "shared", "regional"]
+    assert after(find_first(verdicts, "regional")) <= 200
+    ended = [failing(2, slice(None), 0.5, end=BEGIN + 60)]
+    verdicts, _ = watch(
+        simulate(ended, length=600), warm_up(), lambda window: take_out(window, BEGIN + 60, BEGIN + 900)
+    )
+    assert kinds(verdicts) == ["healthy", "shared", "healthy"]
+
+
+def test_the_end_of_a_stall_keeps_the_evidence_against_other_zones() -> None:
+    def stall(window: Window) -> Window:
+        return silence(window, 2) if window.start < BEGIN + 50 else window
+
+    verdicts, _ = watch(simulate([failing(0, 0, 0.01)], length=420), warm_up(), stall)
+    closed = next(index for index, each in enumerate(verdicts) if index > 5 and each.kind == "healthy")
+    before, at_end = (verdicts[index].evidence[ONE]["faults"]["evidence"] for index in (closed - 1, closed))
+    assert min(before, at_end) > 2
+
+
+def test_windows_of_another_length_are_learned_anew() -> None:
+    state = warm_up()
+    assert state.fits(ZONES, 10.0)
+    assert not state.fits(ZONES, 60.0)
+    assert not state.fits(ZONES[:2], 10.0)
+    window = replace(next(iter(simulate(length=10))), seconds=60.0)
+    state, verdict = CalibratedDetector().step(state, window)
+    assert (verdict.kind, verdict.summary[:8], state.seconds) == (VerdictKind.UNKNOWN, "learning", 60.0)
+
+
+def test_windows_of_a_clock_that_is_set_back_a_little_are_one_verdict() -> None:
+    windows = list(simulate(length=60))
+    state = warm_up()
+    for window in windows:
+        state, _ = CalibratedDetector().step(state, window)
+    again = [CalibratedDetector().step(state, window)[1] for window in windows[2:]]
+    assert {each.kind for each in again} == {VerdictKind.UNKNOWN}
+    assert len({each.id for each in again}) == 1

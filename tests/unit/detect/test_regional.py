@@ -22,7 +22,7 @@ from holdfast.simulate.zones.traffic import Effect
 from holdfast.telemetry import SharedResource, Window
 from tests.unit.detect.service import HOME as HOME_INDEX
 from tests.unit.detect.service import ONE, QUERY, THREE, TWO, by_cell, failing, simulate, without_cells
-from tests.unit.detect.steps import BEGIN, HOME, POOL, ZONE, build_step, change_cell, change_part, get_warm, run
+from tests.unit.detect.steps import BEGIN, EVERY, HOME, POOL, ZONE, build_step, change_cell, change_part, get_warm, run
 
 ALL = slice(None)
 
@@ -91,11 +91,11 @@ def test_a_resource_that_nobody_uses_is_healthy() -> None:
 
 def test_a_regional_failure_names_the_zones_that_are_worse_than_their_past() -> None:
     _, step = run(get_warm(), simulate([failing(slice(0, 2), slice(0, 2), 0.3)], length=60))
-    found = find_regional(step, BEGIN + 60, 10.0)
+    found = find_regional(step, EVERY, BEGIN + 60, 10.0)
     assert found.zones == (0, 1)
     assert found.since is not None
     assert BEGIN <= found.since < BEGIN + 60
-    alone = find_regional(build_step(), BEGIN + 60, 10.0)
+    alone = find_regional(build_step(), EVERY, BEGIN + 60, 10.0)
     assert (alone.zones, alone.since) == ((), None)
 
 
@@ -119,13 +119,13 @@ def test_the_sentence_names_the_stream_or_says_that_one_zone_is_worse() -> None:
 
 
 def test_rows_with_more_affected_zones_come_first() -> None:
-    found = find_regional(set_evidence(build_step(), rise=1.0), BEGIN + 60, 10.0)
+    found = find_regional(set_evidence(build_step(), rise=1.0), EVERY, BEGIN + 60, 10.0)
     assert (found.row, found.zones) == (HOME, (0, ZONE))
 
 
 def test_a_zone_that_is_much_better_than_the_worst_does_not_make_a_failure_regional() -> None:
-    assert find_regional(set_evidence(build_step(), rise=0.21), BEGIN + 60, 10.0).zones == (0, ZONE)
-    assert find_regional(set_evidence(build_step(), rise=0.19), BEGIN + 60, 10.0).zones == ()
+    assert find_regional(set_evidence(build_step(), rise=0.21), EVERY, BEGIN + 60, 10.0).zones == (0, ZONE)
+    assert find_regional(set_evidence(build_step(), rise=0.19), EVERY, BEGIN + 60, 10.0).zones == ()
 
 
 def set_evidence(step: StreamStep, rise: float) -> StreamStep:
@@ -143,4 +143,4 @@ def test_a_failure_that_has_ended_is_not_regional_any_more() -> None:
     both = [failing(slice(0, 2), slice(0, 2), 0.3, end=BEGIN + 120)]
     for length, zones in ((120, (0, 1)), (160, ())):
         _, step = run(get_warm(), simulate(both, length=length))
-        assert find_regional(step, BEGIN + length, 10.0).zones == zones
+        assert find_regional(step, EVERY, BEGIN + length, 10.0).zones == zones

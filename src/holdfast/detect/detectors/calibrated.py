@@ -42,6 +42,8 @@ class _StateType:
 class CalibratedDetector:
     """The default detector. See `holdfast.detect.Detector`."""
 
+    max_bin_seconds: ClassVar = 60.0
+    """Longer bins leave too few of them to tell a failure from a deploy."""
     options_type: ClassVar = CalibratedOptions
     state_type: ClassVar = _StateType()
 
