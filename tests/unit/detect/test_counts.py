@@ -264,7 +264,9 @@ def test_noise_around_the_own_past_is_measured_over_five_minutes() -> None:
     k, e = (np.sum([np.array(getattr(each, name)[-1]) for each in readings], axis=0) for name in ("k", "e"))
     assert state.past_pool_noise.tolist() == pytest.approx(measure_noise(k, e, np.zeros(ZONES), clumps[-1], 30))
     assert state.past_fit.all()
-    assert (state.past_block_bins, state.past_faults.any(), state.past_expected.any()) == (0, False, False)
+    assert state.past_block_bins == 0
+    assert not state.past_faults.any()
+    assert not state.past_expected.any()
 
 
 def test_noise_around_the_own_past_is_not_measured_while_all_zones_fail() -> None:

@@ -1,15 +1,17 @@
 """A detector that learns from stored measurements."""
 
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
-from holdfast import EngineUnavailable, Operation, Side, Verdict, VerdictKind, Zone, ZoneState, ZoneStatus
+from holdfast import EngineUnavailable, InvalidValue, Operation, Side, Verdict, VerdictKind, Zone, ZoneState, ZoneStatus
 from holdfast.detect import DETECTORS
 from holdfast.detect.detectors.calibrated import CalibratedDetector
+from holdfast.detect.detectors.threshold import ThresholdOptions
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.metrics import Histogram
 from holdfast.telemetry import Bin, BinDelta, BinKey, Window
@@ -201,3 +203,67 @@ def test_zones_that_are_out_at_the_start_are_not_learned(tmp_path: Path, history
     )
     alone.tick()
     assert alone._watched["shop"].learner is None, "it continues with the saved state"
+
+
+def test_a_zone_that_is_brought_back_healthy_is_not_taken_out_again(tmp_path: Path, history: SqliteDatabase) -> None:
+    """Its verdict is open for five more minutes, but nothing shows that it fails."""
+    world = create(tmp_path, history)
+    send_history(world, 1900)
+    run(world, 22)
+    run(world, 50, failing="az2")
+    [status] = world.statuses.read()
+    assert status.state.is_out
+    back = ZoneStatus(zone=status.zone, workload="shop", state=ZoneState.IN, since=1.0, by="operator", reason="mended")
+    world.statuses.write(back, status.version)
+    assert run(world, 60)[-1] is VerdictKind.ISOLATED
+    assert not any(each.state.is_out for each in world.statuses.read())
+    assert run(world, 300)[-1] is VerdictKind.HEALTHY
+
+
+def test_other_zones_and_other_bins_are_learned_from_the_stored_measurements(
+    tmp_path: Path, history: SqliteDatabase
+) -> None:
+    world = create(tmp_path, history)
+    send_history(world, 1900)
+    run(world, 22)
+    zones = (*ZONES[1:], ZONES[0])
+    changed = WorkloadWatcher(
+        [WatchedWorkload(name="shop", zones=zones)], world.log, history=history, bin_seconds=10.0, clock=world.clock
+    )
+    assert changed._watched["shop"].learns
+
+
+def test_a_detector_that_raises_does_not_keep_others_from_learning(
+    tmp_path: Path, history: SqliteDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(DETECTORS._registered, "broken", Broken)
+    world = create(tmp_path, history)
+    workloads = [
+        WatchedWorkload(name="other", zones=ZONES, detector="broken"),
+        WatchedWorkload(name="shop", zones=ZONES),
+    ]
+    world.watch = WorkloadWatcher(workloads, world.log, history=history, bin_seconds=10.0, clock=world.clock)
+    send_history(world, 1900)
+    for _ in range(22):
+        with suppress(ZeroDivisionError):
+            run(world, 1)
+    assert world.watch.current_verdicts()["shop"].kind is VerdictKind.HEALTHY
+
+
+def test_bins_that_are_too_long_for_the_detector_are_refused(tmp_path: Path) -> None:
+    world = World(tmp_path)
+    with pytest.raises(InvalidValue, match="needs bins of 60 s or less"):
+        WorkloadWatcher([WatchedWorkload(name="shop", zones=ZONES)], world.log, bin_seconds=61.0)
+
+
+class Broken:
+    """A detector with a defect."""
+
+    options_type: ClassVar = ThresholdOptions
+    state_type: ClassVar = dict
+
+    def __init__(self, options: object) -> None:
+        pass
+
+    def step(self, state: dict[str, int], window: Window) -> tuple[dict[str, int], Verdict]:
+        raise ZeroDivisionError("a defect")
