@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / ".cache" / "coverage" / "data"
+PURE_MODULES = "PYTEST_PURE_MODULES"
+"""The variable in which a controller tells its workers its process id and the pure modules: finding them takes long."""
 NOT_COUNTED = ("if TYPE_CHECKING:", r"class .*\bProtocol(\[.*\])?\):", "@overload")
 """Lines that never run, or that have nothing to run."""
 
@@ -75,7 +77,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
     """Begin before a conftest imports a module: its first lines run only once."""
     if early_config.known_args_namespace.gate and early_config.pluginmanager.get_plugin("tracing") is None:
-        early_config.pluginmanager.register(Tracing(pure_modules()), "tracing")
+        controller, *found = os.environ.get(PURE_MODULES, "").split(os.pathsep)
+        if controller != str(os.getppid()):  # this process is no worker
+            found = [str(path) for path in pure_modules()]
+            os.environ[PURE_MODULES] = os.pathsep.join([str(os.getpid()), *found])
+        early_config.pluginmanager.register(Tracing([Path(path) for path in found]), "tracing")
 
 
 def pure_modules() -> list[Path]:

@@ -4,6 +4,7 @@ import io
 import json
 import zipfile
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,11 @@ class Deployed:
         rds.create_db_parameter_group(DBParameterGroupName=self.prefix, **family)
         if values:
             rds.modify_db_cluster_parameter_group(DBClusterParameterGroupName=self.prefix, Parameters=values)
+        # The emulators have windows on fixed weekdays, with which a run would overlap on these days.
+        day = (datetime.now(UTC) + timedelta(days=3)).strftime("%a").lower()
+        window = {"PreferredMaintenanceWindow": f"{day}:10:30-{day}:11:00"}
         rds.create_db_cluster(
+            **window,
             DBClusterIdentifier=self.cluster,
             DBClusterParameterGroupName=self.prefix,
             Engine="aurora-postgresql",
@@ -53,6 +58,7 @@ class Deployed:
         )
         for name in ("writer", *readers):
             rds.create_db_instance(
+                **window,
                 DBInstanceIdentifier=f"{self.prefix}-{name}",
                 DBClusterIdentifier=self.cluster,
                 DBParameterGroupName=self.prefix,

@@ -15,6 +15,8 @@ Loss: TypeAlias = Literal["request", "reply", "end"]
 _STUCK = 10.0
 """Seconds that an `end` waits for a server to answer, and then for a client to hang up."""
 _CHUNK = 65_536
+_GO_ON = b"HTTP/1.1 100 "
+"""Begins what a server says before it has the body of a request. It may come late, and is no reply yet."""
 
 
 class LossyProxy:
@@ -217,7 +219,7 @@ class _Link:
         last_words = b""
         with contextlib.suppress(OSError):
             while chunk := self._server.recv(_CHUNK):
-                if self._losing_reply:
+                if self._losing_reply and not (chunk.startswith(_GO_ON) and chunk.find(b"\r\n\r\n") == len(chunk) - 4):
                     break
                 if self._is_ending:
                     last_words += chunk

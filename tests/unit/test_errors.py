@@ -15,9 +15,10 @@ from holdfast._errors import (
     MissingExtra,
     OutcomeUnknown,
 )
+from tests.table import rows
 
 ERRORS = [value for value in vars(_errors).values() if isinstance(value, type) and issubclass(value, HoldfastError)]
-by_class = pytest.mark.parametrize("error", ERRORS, ids=lambda error: error.__name__)
+by_class = rows("error", ERRORS)
 
 Drawing = dict[str, set[str]]
 

@@ -15,6 +15,7 @@ from holdfast._names import (
     parse_operation,
     parse_zone,
 )
+from tests.table import rows
 
 
 @pytest.mark.parametrize(
@@ -59,7 +60,7 @@ def test_what_is_no_az_id_is_refused_with_what_is_expected(text: str, complaint:
         parse_zone(text)
 
 
-@pytest.mark.parametrize(
+@rows(
     "address",
     ["", "nowhere", "127.0.0.1:8470", "ftp://host", "http://", "http://host:x", "http://host:0", "http://a b"],
 )

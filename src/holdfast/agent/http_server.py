@@ -59,18 +59,40 @@ class HttpServer:
         self._max_body_bytes = max_body_bytes
         self._timeout = timeout
         self._waiting: dict[asyncio.StreamWriter, None] = {}
+        self._exchanges: dict[asyncio.Task[None], asyncio.StreamWriter] = {}
         self._server: asyncio.Server | None = None
+        self._is_closed = False
 
     async def start(self, listener: socket.socket) -> None:
-        self._server = await asyncio.start_server(self._serve, sock=listener, limit=HEAD_BYTES, backlog=BACKLOG)
+        self._server = await asyncio.start_server(self._accept, sock=listener, limit=HEAD_BYTES, backlog=BACKLOG)
 
     async def close(self) -> None:
         """Stop accepting requests, and drop those in progress. May be repeated."""
+        self._is_closed = True
         if self._server is not None:
+            for listener in self._server.sockets:
+                asyncio.get_running_loop().remove_reader(listener)
+            # Python 3.11 loses a connection that it accepted just before its server is closed: let it arrive first.
+            await asyncio.sleep(0)
             self._server.close()
-        for writer in list(self._waiting):
+        exchanges = dict(self._exchanges)
+        for task, writer in exchanges.items():
             writer.transport.abort()
+            task.cancel()
+        await asyncio.gather(*exchanges, return_exceptions=True)
         await asyncio.sleep(0)  # one iteration of the loop, in which the sockets are closed
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_closed:
+            writer.transport.abort()
+            return
+        task = asyncio.create_task(self._serve(reader, writer))
+        self._exchanges[task] = writer
+        task.add_done_callback(self._forget)
+
+    def _forget(self, task: asyncio.Task[None]) -> None:
+        """Close the connection of a task. A task that was cancelled before it began cannot close it itself."""
+        self._exchanges.pop(task).close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if len(self._waiting) >= CONNECTIONS:
@@ -84,7 +106,6 @@ class HttpServer:
             writer.transport.abort()  # the client is gone or too slow
         finally:
             self._waiting.pop(writer, None)
-            writer.close()
 
     async def _exchange(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         method = ""

@@ -24,6 +24,7 @@ from holdfast.engines.sqlite import SqliteDatabase
 from tests.integration.server.process import COMMAND, STUCK, HoldfastServer, environment, holdfast
 from tests.services.postgres import RestartablePostgres
 from tests.services.start import free_port
+from tests.table import rows
 
 GUARDED = [
     ("GET", "/v1/whoami", {"operator", "viewer", "tenant", "sender", "tracker"}),
@@ -66,9 +67,7 @@ GUARDED = [
     ("PUT", "/v1/zones/use1-az1/shop", {"operator"}),
 ]
 
-by_route = pytest.mark.parametrize(
-    ("method", "path", "allowed"), GUARDED, ids=[f"{method} {path}" for method, path, _ in GUARDED]
-)
+by_route = rows("method, path, allowed", GUARDED)
 
 STOP_WITHIN = 2.0
 SLOW_MACHINE = 3.0

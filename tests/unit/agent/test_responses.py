@@ -10,6 +10,7 @@ from holdfast import Zone
 from holdfast.agent.responses import AgentSnapshot, Response, build_response
 from holdfast.agent.state import AgentState
 from holdfast.status import SourceHealth
+from tests.table import rows
 
 
 def known(*out: str, workload: str | None = "shop", age: float | None = 1.5) -> AgentSnapshot:
@@ -65,7 +66,7 @@ def test_a_path_may_be_written_in_more_than_one_way(target: str) -> None:
     assert build_response("HEAD", target, known("use1-az1")).status == 503
 
 
-@pytest.mark.parametrize(
+@rows(
     ("method", "target"),
     [
         ("GET", "/healthy"),

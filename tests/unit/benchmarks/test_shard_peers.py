@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks._shard_peers import Dealer, JavaRandom, NoShardsAvailable, Ring, SimpleSignature, StatefulSearch
-from tests.table import sampled
+from tests.table import rows, sampled
 
 LETTERS = range(20)
 ONE_CELL: dict[tuple[str, ...], Sequence[int]] = {("",): LETTERS}
@@ -161,10 +161,8 @@ class TestStatefulSearch:
         with pytest.raises(NoShardsAvailable):
             search.shard()
 
-    @pytest.mark.parametrize("seed", range(5))
-    @pytest.mark.parametrize(
-        ("cells", "per_cell", "count"), [(ONE_CELL, 4, 100), (TWO_CELLS, 2, 45), (FOUR_CELLS, 2, 20)]
-    )
+    @rows("seed", range(5))
+    @rows(("cells", "per_cell", "count"), [(ONE_CELL, 4, 100), (TWO_CELLS, 2, 45), (FOUR_CELLS, 2, 20)])
     def test_shards_share_at_most_two_and_stay_in_their_cells(
         self, cells: dict[tuple[str, ...], Sequence[int]], per_cell: int, count: int, seed: int
     ) -> None:

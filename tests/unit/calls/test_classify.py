@@ -22,6 +22,7 @@ from holdfast.calls import Failure, FailureKind, classify
 from holdfast.calls.adapters.httpx import HttpxConnectTimedOut
 from holdfast.calls.classify import PERMANENT, SINGLE_REQUEST, of_status
 from holdfast.calls.engine import set_attribute
+from tests.table import rows
 
 NOW = 1_750_000_000.0
 
@@ -141,7 +142,7 @@ def test_what_failed_before_proves_nothing_of_what_failed_after_it() -> None:
     assert kind(error) is FailureKind.TRANSIENT
 
 
-@pytest.mark.parametrize(
+@rows(
     ("status", "expected"),
     [
         *((status, FailureKind.TRANSIENT) for status in (408, 425, 500, 502, 503, 504)),

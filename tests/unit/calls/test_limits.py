@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from holdfast import InvalidValue
 from holdfast.calls import Limit, RetryBudget
 from holdfast.calls.limits import InFlightCounter, TokenBucket
+from tests.table import rows
 
 
 def test_littles_law_says_how_many() -> None:
@@ -126,8 +127,8 @@ def test_threads_spend_each_token_once() -> None:
     assert bucket.tokens == 0
 
 
-@pytest.mark.parametrize("name", ["capacity", "cost", "throttle_cost", "first_attempt_tokens", "min_retry_rate"])
-@pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
+@rows("name", ["capacity", "cost", "throttle_cost", "first_attempt_tokens", "min_retry_rate"])
+@rows("value", [-1.0, math.nan, math.inf])
 def test_a_size_that_makes_no_sense_is_named(name: str, value: float) -> None:
     with pytest.raises(InvalidValue, match=f"budget {name} {value}: expected 0 or more"):
         RetryBudget(**{name: value})

@@ -23,6 +23,7 @@ from holdfast.calls import (
 from holdfast.calls.classify import parse_retry_after
 from holdfast.calls.limits import TokenBucket
 from holdfast.calls.retry import REASON_TEXT, GiveUp, GiveUpReason, NextAttempt, RetryAfterState, decide
+from tests.table import rows
 
 PLAIN = Retry(backoff=Backoff(base=1, jitter=Jitter.NONE), throttled_backoff=Backoff(base=3, jitter=Jitter.NONE))
 
@@ -185,7 +186,7 @@ def test_an_owner_may_be_named_by_text() -> None:
 NOW = 1_750_000_000.0
 
 
-@pytest.mark.parametrize(
+@rows(
     ("headers", "seconds"),
     [
         ({}, None),

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast import Carrier
 from holdfast.calls.scope import OverrideScope, Scope, build_headers, find_options, get_trace_id, parse_carrier
+from tests.table import rows
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
@@ -53,7 +54,7 @@ def test_a_trace_of_a_later_version_may_have_more() -> None:
 XRAY = "1-5759e988-bd862e3fe1be46a994272793"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("trace", "xray", "found"),
     [
         (None, None, ""),

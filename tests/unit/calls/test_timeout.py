@@ -12,7 +12,7 @@ from holdfast.calls import Percentile, Timeouts
 from holdfast.calls.histogram import Histogram
 from holdfast.calls.timeout import Estimator
 from holdfast.testing import seeded
-from tests.table import sampled
+from tests.table import rows, sampled
 
 
 def seen(*samples: float) -> Histogram:
@@ -168,7 +168,7 @@ def test_it_never_leaves_its_bounds(samples: list[float], percent: float) -> Non
         assert 0.1 <= estimator.learn(samples[start : start + 20]) <= 3.0
 
 
-@pytest.mark.parametrize(
+@rows(
     ("wrong", "named"),
     [
         ({"percent": 50}, "percentile 50"),
@@ -188,8 +188,8 @@ def test_a_value_that_makes_no_sense_is_named(wrong: dict[str, float], named: st
         Percentile(**wrong)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["connect", "attempt", "total"])
-@pytest.mark.parametrize("value", [0, -1.0, math.nan, math.inf, "5"])
+@rows("name", ["connect", "attempt", "total"])
+@rows("value", [0, -1.0, math.nan, math.inf, "5"])
 def test_a_time_that_is_none_is_named(name: str, value: Any) -> None:
     with pytest.raises(InvalidValue, match=f"{name} timeout {value!r}: expected seconds, more than 0"):
         Timeouts(**{name: value})

@@ -4,9 +4,10 @@ import pytest
 
 from holdfast import InvalidValue
 from holdfast.engines.database import require_portable
+from tests.table import rows
 
 
-@pytest.mark.parametrize(
+@rows(
     "sql",
     [
         "select $1, $2, $1",
@@ -36,7 +37,7 @@ def test_parameters_out_of_order_are_refused(sql: str) -> None:
         require_portable(sql)
 
 
-@pytest.mark.parametrize(
+@rows(
     "sql",
     [
         "begin",

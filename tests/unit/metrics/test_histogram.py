@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.metrics import Histogram
+from tests.table import rows
 
 DURATIONS = st.lists(st.floats(1e-5, 1e4), min_size=1, max_size=200)
 
@@ -43,7 +44,7 @@ def test_the_median_of_many_is_close_to_the_exact_one() -> None:
     assert Histogram.of(seconds).quantile(0.5) == pytest.approx(statistics.median(seconds), rel=0.05)
 
 
-@pytest.mark.parametrize("exponent", range(-19, 20))
+@rows("exponent", range(-19, 20))
 def test_a_bucket_ends_with_a_power_of_two_and_the_next_begins_above_it(exponent: int) -> None:
     edge = 2.0**exponent
     assert Histogram.of([edge]).buckets == {8 * exponent - 1: 1}

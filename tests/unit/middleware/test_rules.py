@@ -25,6 +25,7 @@ from holdfast.middleware.rules import (
     respond_refused,
     respond_unhealthy,
 )
+from tests.table import rows
 
 HERE = Zone("use1-az1")
 SHOP = MiddlewareOptions(workload="shop", zone=HERE)
@@ -128,7 +129,7 @@ def test_refused_callers_do_not_all_come_back_at_once() -> None:
 # What is counted
 
 
-@pytest.mark.parametrize(
+@rows(
     ("status", "failed", "is_client_gone", "expected"),
     [
         (200, False, False, 200),
@@ -169,9 +170,9 @@ def test_only_what_the_caller_said_itself_tells_how_long_it_waits() -> None:
     assert granted(None, default_deadline=None, max_deadline=None).counts_as_waited_from == math.inf
 
 
-@pytest.mark.parametrize("is_client_gone", [False, True])
-@pytest.mark.parametrize("failed", [False, True])
-@pytest.mark.parametrize("status", [None, 200, 404, 500])
+@rows("is_client_gone", [False, True])
+@rows("failed", [False, True])
+@rows("status", [None, 200, 404, 500])
 def test_past_the_callers_deadline_it_only_matters_whether_that_was_fair(
     status: int | None, failed: bool, is_client_gone: bool
 ) -> None:
@@ -198,7 +199,7 @@ def test_the_status_of_a_line(line: str, code: int | None) -> None:
 # What a service may say
 
 
-@pytest.mark.parametrize(
+@rows(
     ("options", "named"),
     [
         ({"workload": "my shop"}, "workload"),

@@ -15,6 +15,7 @@ from holdfast._errors import InvalidValue
 from holdfast.calls import Backoff
 from holdfast.queue import HandlerOptions, Job, OutgoingMessage, Queue
 from holdfast.queue.job import encode_call, unpack_call
+from tests.table import rows
 
 if TYPE_CHECKING:
     from fractions import Fraction
@@ -274,7 +275,7 @@ def _from_json(kind: Any, text: str) -> Any:
     return job.decode_arguments(unpack_call(body).arguments)["value"]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("kind", "text", "value"),
     [
         (datetime, '"2026-01-31T12:00:00Z"', datetime(2026, 1, 31, 12, tzinfo=UTC)),

@@ -18,6 +18,7 @@ from holdfast.queue.policy import (
     format_differences,
     list_differences,
 )
+from tests.table import rows
 
 NEVER_A_NUMBER = [math.nan, math.inf, -math.inf, "5", True]
 
@@ -26,15 +27,15 @@ def policy(**options: Any) -> QueuePolicy:
     return QueuePolicy(**options)
 
 
-@pytest.mark.parametrize("name", ["spill_rate", "spill_burst", "max_rate", "max_burst", "run_rate", "run_burst"])
-@pytest.mark.parametrize("value", [0, -1.0, 1e-9, 1e15, *NEVER_A_NUMBER])
+@rows("name", ["spill_rate", "spill_burst", "max_rate", "max_burst", "run_rate", "run_burst"])
+@rows("value", [0, -1.0, 1e-9, 1e15, *NEVER_A_NUMBER])
 def test_a_rate_that_cannot_be_is_named(name: str, value: Any) -> None:
     with pytest.raises(InvalidValue, match=rf"limit {name} .*{value!r}: expected a number from .* or none"):
         Limits(**{name: value})
 
 
-@pytest.mark.parametrize("name", ["concurrency", "max_waiting"])
-@pytest.mark.parametrize("value", [0, -1, 1.5, 2.0, 1 << 50, *NEVER_A_NUMBER])
+@rows("name", ["concurrency", "max_waiting"])
+@rows("value", [0, -1, 1.5, 2.0, 1 << 50, *NEVER_A_NUMBER])
 def test_a_count_that_cannot_be_is_named(name: str, value: Any) -> None:
     with pytest.raises(InvalidValue, match=rf"limit {name} .*{value!r}: expected a whole number from 1 to .* or none"):
         Limits(**{name: value})
@@ -70,14 +71,14 @@ BAD = {
 OPTIONAL = {"spill_above", "max_waiting", "ttl"}
 
 
-@pytest.mark.parametrize("name", BAD)
+@rows("name", BAD)
 def test_what_a_queue_cannot_do_is_named(name: str) -> None:
     for value in [*BAD[name], *NEVER_A_NUMBER]:
         with pytest.raises(InvalidValue, match=rf"queue {name} .*{value!r}: expected"):
             policy(**{name: value})
 
 
-@pytest.mark.parametrize("name", BAD)
+@rows("name", BAD)
 def test_what_may_be_left_out_is_known(name: str) -> None:
     if name in OPTIONAL:
         assert getattr(policy(**{name: None}), name) is None

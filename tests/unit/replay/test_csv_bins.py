@@ -14,6 +14,7 @@ from holdfast.replay import csv_bins
 from holdfast.replay.fields import find_fields
 from holdfast.replay.rows import LabelTable, Rows
 from holdfast.telemetry.bins import BinKey
+from tests.table import rows
 from tests.unit.replay.recorded import read
 
 SHORT = "time,operation,zone,requests,faults\n"
@@ -32,7 +33,7 @@ def test_a_row_has_its_labels_counts_times_and_latencies() -> None:
     assert (reader.ignored, reader.bad_rows) == ([], 0)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "starts"),
     [
         (SHORT + ROW, [1767225600]),
@@ -69,7 +70,7 @@ def test_unknown_columns_are_ignored_and_named() -> None:
     assert len(rows) == 1
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "complaint"),
     [
         ("", "bins.csv: it is empty: expected a header with time, operation, zone, requests, faults"),

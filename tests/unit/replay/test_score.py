@@ -2,13 +2,12 @@
 
 from typing import Any
 
-import pytest
-
 from holdfast._types import VerdictKind, Zone
 from holdfast.replay.judges import ReplayedVerdict
 from holdfast.replay.report import ReplayResult, build_report
 from holdfast.replay.score import WEEK, Recording, score_judge
 from holdfast.replay.tables import Label
+from tests.table import rows
 
 ONE, TWO = Zone("z1"), Zone("z2")
 RECORDING = Recording(start=0, end=2 * WEEK, seconds=10, arrivals={100: 112.0})
@@ -23,7 +22,7 @@ def label(start: float, end: float, kind: str = "isolated", **more: Any) -> Labe
     return Label(start=start, end=end, kind=kind, **({"zone": ONE} | more))
 
 
-@pytest.mark.parametrize(
+@rows(
     ("found", "expected", "result"),
     [
         ([verdict(130)], label(100, 200), "right"),

@@ -9,6 +9,7 @@ from holdfast._errors import InvalidValue
 from holdfast._types import Operation, Zone, ZoneState
 from holdfast.replay.tables import Label, parse_deployments, parse_labels, parse_resources, parse_states
 from holdfast.telemetry.context import Deployment, SharedResource
+from tests.table import rows
 
 
 def test_labels_have_a_time_a_kind_and_what_failed() -> None:
@@ -35,7 +36,7 @@ def test_deploys_states_and_resources_are_read() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("parse", "text", "complaint"),
     [
         (parse_labels, "", "t.csv: it is empty: expected a header with start, kind"),

@@ -18,7 +18,7 @@ from holdfast.shards.batch import CHUNK_SIZE, BatchSharding, build_slot_table
 from holdfast.shards.design_choice import AnyDesign
 from holdfast.shards.designs import Disjoint, Families, Parity, Polynomials, Tuples
 from holdfast.shards.order import MAX_PERMUTATION_SIZE
-from tests.table import every_row, sampled
+from tests.table import every_row, rows, sampled
 
 KEY = b"a secret of sixteen bytes or more"
 MOST = (1 << 63) - 1
@@ -232,8 +232,8 @@ def test_numbers_outside_are_refused_wherever_they_stand(name: str) -> None:
             batch.slot_indexes(np.array(tenants, dtype=np.int64))
 
 
-@pytest.mark.parametrize("dtype", ["int16", "int32", "uint8", "uint32"])
-@pytest.mark.parametrize(
+@rows("dtype", ["int16", "int32", "uint8", "uint32"])
+@rows(
     "name",
     ["quadruples, doubled past 32 bits", "parity, doubled often", "tuples, past 64 bits", "windows", "pairs, even"],
 )

@@ -12,6 +12,7 @@ from holdfast.shards import Fleet, Slot
 from holdfast.shards.design_choice import AnyDesign, choose_design, double_design
 from holdfast.shards.designs import Families, Pairs, Parity, Polynomials, Quadruples, Tuples
 from holdfast.shards.hashed import build_rounds
+from tests.table import rows
 
 
 def fleet(*sizes: int) -> Fleet:
@@ -88,7 +89,7 @@ def test_slots_are_dealt_to_the_parts_of_a_group_in_turn() -> None:
     assert [list(cell) for cell in cells] == [[0, 3, 6, 9], [1, 4, 7, 10], [2, 5, 8, 11]]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("sizes", "size", "overlap", "message"),
     [
         ((3,), 4, 2, "shards of 4 in a fleet of 3: expected 1 to 3 workers"),

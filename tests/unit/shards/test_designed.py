@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast import CapacityExhausted, InvalidValue
 from holdfast.shards import DesignedSharding, Fleet, Layout, Shard, Slot
 from holdfast.shards.designs import Disjoint, Families, Pairs, Parity, Polynomials, Quadruples, Tuples
-from tests.table import sampled
+from tests.table import rows, sampled
 
 KEY = b"a secret of sixteen bytes or more"
 
@@ -70,7 +70,7 @@ def spread(shard: Shard, whole: Fleet) -> int:
     return found
 
 
-@pytest.mark.parametrize(
+@rows(
     ("sizes", "size", "overlap", "kind", "capacity", "spare"),
     [
         ((2048,), 4, 2, Quadruples, 357_389_824, 0),
@@ -108,7 +108,7 @@ def test_the_design_follows_from_fleet_size_and_overlap(
     assert len(sharding.spare_slots) == spare
 
 
-@pytest.mark.parametrize(
+@rows(
     ("sizes", "size", "overlap"),
     [
         ((16,), 4, 2),

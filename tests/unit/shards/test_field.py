@@ -13,6 +13,7 @@ from holdfast.shards.field import (
     find_largest_prime_power,
     get_field,
 )
+from tests.table import rows
 
 SMALL = [2, 3, 4, 5, 7, 8, 9, 11, 13, 16, 25, 27]
 
@@ -22,7 +23,7 @@ def added(field: Field, left: int, right: int) -> int:
     return total
 
 
-@pytest.mark.parametrize("size", SMALL)
+@rows("size", SMALL)
 def test_the_laws_of_a_field_hold(size: int) -> None:
     field = Field(size)
     everything = range(size)
@@ -49,7 +50,7 @@ def test_large_fields_have_every_product_once(size: int) -> None:
     assert get_field(size) is field
 
 
-@pytest.mark.parametrize("size", [-1, 0, 1, 6, 10, 12, 100, MAX_FIELD_SIZE + 1, 65_537])
+@rows("size", [-1, 0, 1, 6, 10, 12, 100, MAX_FIELD_SIZE + 1, 65_537])
 def test_other_sizes_have_no_field(size: int) -> None:
     with pytest.raises(InvalidValue, match="prime power"):
         Field(size)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast import InvalidValue
 from holdfast.shards import Fleet, HashedSharding, Shard, Slot
 from holdfast.shards.hashed import build_diagonals, build_rounds
-from tests.table import sampled
+from tests.table import rows, sampled
 
 KEY = b"a secret"
 
@@ -368,7 +368,7 @@ def test_every_window_is_spread_over_each_dimension(dimensions: list[int], parts
             assert imbalance([cells[number] for number in window], dimensions) <= 1
 
 
-@pytest.mark.parametrize(
+@rows(
     ("count", "length", "size", "windows", "turns"),
     [
         (1, 6, 2, 3, 1),  # all cells at once

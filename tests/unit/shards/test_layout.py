@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from holdfast import CapacityExhausted, Conflict, InvalidValue, NotFound
 from holdfast.shards import DesignedSharding, Fleet, Layout, NumberedTenant, Plan, Slot, plan
 from holdfast.shards.layout import IsolatedTenant, adapt_layout
+from tests.table import rows
 
 KEY = b"a secret of sixteen bytes or more"
 
@@ -308,7 +309,7 @@ def test_what_a_later_release_may_add_is_not_in_the_way() -> None:
     assert Layout.from_json(written(remark="of a later release")) == layout().isolate(b"a")
 
 
-@pytest.mark.parametrize(
+@rows(
     "text",
     [
         b"",

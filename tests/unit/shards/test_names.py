@@ -11,6 +11,7 @@ from holdfast import InvalidValue
 from holdfast.shards import Assignments, TenantRegistry
 from holdfast.shards.names import compute_score, encode_name, encode_names, format_name, hash_name, mix_bits
 from holdfast.shards.stores import MemoryShardStore
+from tests.table import rows
 
 
 def test_text_is_the_same_as_its_utf_8_bytes() -> None:
@@ -59,7 +60,7 @@ def test_one_name_in_place_of_many_is_not_taken_letter_by_letter(name: Any) -> N
     assert store.count() == 0
 
 
-@pytest.mark.parametrize(
+@rows(
     ("name", "told"),
     [
         (b"tenant-1", "tenant-1"),

@@ -14,6 +14,7 @@ from holdfast import CapacityExhausted, InvalidValue, NotFound
 from holdfast.shards.fleet import Fleet, Slot
 from holdfast.shards.names import format_name
 from holdfast.shards.searched import SearchedSharding, _KeyedRandom
+from tests.table import rows
 
 KEY = b"a secret"
 
@@ -86,7 +87,7 @@ def test_a_name_of_any_bytes_has_a_shard_and_keeps_it(tenant: str | bytes) -> No
     assert searched.find(tenant) is None
 
 
-@pytest.mark.parametrize(
+@rows(
     ("sizes", "size", "overlap", "drained"),
     [
         ((7,), 3, 1, ()),
@@ -141,7 +142,7 @@ def test_where_nothing_may_be_shared_every_worker_is_given_once() -> None:
     assert max(Counter(index for _, indexes in searched for index in indexes).values()) == 1
 
 
-@pytest.mark.parametrize("seed", range(10))
+@rows("seed", range(10))
 def test_it_goes_on_where_the_search_of_infima_gives_up(seed: int) -> None:
     """Ten workers in each of two zones, one of each, are 100 shards if no two may be the same."""
     cells: dict[tuple[str, ...], range] = {("az0",): range(10), ("az1",): range(10, 20)}
@@ -411,7 +412,7 @@ def test_a_fleet_of_many_workers() -> None:
     searched.adopt("new", ["az0-65536", "az0-65999"])
 
 
-@pytest.mark.parametrize(
+@rows(
     ("sizes", "drained", "size", "overlap", "message"),
     [
         ((4, 4, 4), (), 0, 0, "shards of 0: expected 1 to 12"),

@@ -9,7 +9,7 @@ from holdfast.calls import Backoff, Jitter
 from holdfast.simulate import Contention
 from holdfast.simulate.jitter import compare, contend
 from holdfast.simulate.virtual import seeded_random
-from tests.table import sampled
+from tests.table import rows, sampled
 
 # https://aws.amazon.com/blogs/architecture/exponential-backoff-and-jitter/, by its simulator, with 100 clients.
 ARTICLE = {
@@ -55,7 +55,7 @@ def test_clients_that_do_not_jitter_on_a_network_that_does_not_either_are_served
     assert sorted({round(moment, 6) for moment in call_times}) == pytest.approx([0.03, 0.08, 0.14, 0.22, 0.34])
 
 
-@pytest.mark.parametrize(
+@rows(
     ("wrong", "told"),
     [
         ({"clients": 0}, "0 clients"),

@@ -9,7 +9,7 @@ import pytest
 from holdfast import InvalidValue
 from holdfast.simulate import Stall, StallResult
 from holdfast.simulate.metastability import CALLERS, Callers, Second, compare, find_recovery, simulate_stall
-from tests.table import sampled
+from tests.table import rows, sampled
 
 NO_RETRIES, NO_BUDGET, BY_REQUESTS, DEFAULTS = CALLERS
 SEEDS = [1, 2, 3, 4]
@@ -112,7 +112,7 @@ def test_results_are_values() -> None:
     assert isinstance(simulate_stall(Stall(seconds=45.0), NO_RETRIES), StallResult)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("wrong", "told"),
     [
         ({"rate": 100.0}, "rate 100.0 and capacity 100.0"),

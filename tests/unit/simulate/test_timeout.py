@@ -11,7 +11,7 @@ import pytest
 from holdfast import InvalidValue
 from holdfast.simulate import LatencyShift, WindowResult
 from holdfast.simulate.timeout import FIXED, PERCENTILE, RULES, SUCCESSES, SuccessesOnly, compare
-from tests.table import sampled
+from tests.table import rows, sampled
 
 Run: TypeAlias = tuple[float, list[WindowResult]]
 
@@ -113,7 +113,7 @@ def test_successes_alone_say_nothing_before_there_are_enough() -> None:
     assert rule.learn([0.5]) == pytest.approx(0.5, rel=0.04)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("wrong", "told"),
     [
         ({"percent": 100.0}, "percentile 100.0"),

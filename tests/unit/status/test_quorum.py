@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast import Zone
 from holdfast.status.quorum import QuorumDecision, QuorumRules, SilencePolicy, Vote, count_votes
+from tests.table import rows
 
 ONE, TWO = Zone("az1"), Zone("az2")
 NOW = 1000.0
@@ -45,8 +46,8 @@ def test_three_of_five_with_one_healthy_and_one_silent_is_out() -> None:
     assert is_out(["out", "out", "out", "in", "silent"])
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
-@pytest.mark.parametrize("when_silent", [SilencePolicy.KEEP, SilencePolicy.ALL_IN])
+@rows("count", [1, 2, 3, 4, 5])
+@rows("when_silent", [SilencePolicy.KEEP, SilencePolicy.ALL_IN])
 def test_out_needs_a_majority_of_the_configured_whatever_else_is_said(count: int, when_silent: SilencePolicy) -> None:
     for answers in itertools.product(["out", "in", "silent"], repeat=count):
         assert is_out(answers, when_silent=when_silent) is (answers.count("out") * 2 > count)

@@ -10,6 +10,7 @@ from holdfast import InvalidValue, Zone, ZoneState, ZoneStatus
 from holdfast.status import PushedSource, SilencePolicy, ZoneTracker
 from holdfast.status.sources import StatusListener
 from holdfast.testing import FakeClock
+from tests.table import rows
 
 ONE, TWO = Zone("az1"), Zone("az2")
 STUCK = 10.0
@@ -173,7 +174,7 @@ def test_silence_can_be_set_to_mean_that_the_own_zone_is_out() -> None:
     assert known.zones_out() == frozenset()
 
 
-@pytest.mark.parametrize(
+@rows(
     ("sources", "options", "message"),
     [
         ((), {}, "at least one"),

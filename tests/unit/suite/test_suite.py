@@ -1,5 +1,6 @@
 """How the tests themselves are run: what starts first, how far properties look, and tables in one test."""
 
+import inspect
 import re
 import shutil
 import subprocess
@@ -11,10 +12,10 @@ import pytest
 from tests.depth import EXAMPLES, TIMES, examples
 from tests.docs.pages import ROOT
 from tests.parts import deal, part_of, rank
-from tests.table import every_row, sampled
+from tests.table import every_row, rows, sampled
 
 
-@pytest.mark.parametrize(
+@rows(
     ("nodeid", "part"),
     [
         ("tests/unit/queue/rules/test_turns.py::test_it", "queue"),
@@ -66,6 +67,22 @@ def test_a_table_names_every_row_that_fails() -> None:
         every_row([1, 2, 4], check)
     with pytest.raises(AssertionError, match="empty"):
         every_row([], check)
+
+
+def test_a_test_is_called_with_every_row_and_keeps_its_fixtures() -> None:
+    called = list[tuple[int, int, str]]()
+
+    @rows("number", [1, 2])
+    @rows(("half", "word"), [(0, "a"), (1, "b")])
+    def test(fixture: list[tuple[int, int, str]], number: int, *, half: int, word: str) -> None:
+        fixture.append((number, half, word))
+        with pytest.raises(ZeroDivisionError):
+            assert 1 / (half * (number - 1)) > 0
+
+    assert list(inspect.signature(test).parameters) == ["fixture"]
+    with pytest.raises(AssertionError, match=r"(?s)1 of 2 rows failed:.*\(2,\).*1 of 2 rows failed:.*DID NOT RAISE"):
+        test(fixture=called)
+    assert called == [(1, 0, "a"), (1, 1, "b"), (2, 0, "a"), (2, 1, "b")]
 
 
 def test_all_but_the_first_cases_are_left_to_a_proof() -> None:

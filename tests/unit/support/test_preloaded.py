@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.preloaded import Preloaded, install_shims, run_preloaded
+from tests.table import rows
 
 STUCK = 30.0
 PROGRAM = (
@@ -34,7 +35,7 @@ def test_it_has_its_own_streams_folder_environment_and_arguments(stream: str, ot
 THREAD = "import threading, time; threading.Thread(target=lambda: (time.sleep(0.1), print('late'))).start()"
 
 
-@pytest.mark.parametrize(
+@rows(
     "program",
     [
         "import warnings; warnings.warn('old')",

@@ -83,6 +83,14 @@ def test_a_lost_reply_reaches_the_server_but_not_the_client(proxy: LossyProxy, e
     assert proxy.losses == 1
 
 
+def test_a_late_word_to_go_on_is_not_the_reply_to_be_lost(proxy: LossyProxy) -> None:
+    proxy.lose("reply", b"100 Continue")
+    with connect(proxy) as client:
+        assert ask(client, b"HTTP/1.1 100 Continue\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
+        assert ask(client, b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200 OK\r\n\r\n") == b""
+    assert proxy.losses == 1
+
+
 def test_a_marker_is_found_across_packets(proxy: LossyProxy) -> None:
     proxy.lose("request", b"marker")
     with connect(proxy) as client:

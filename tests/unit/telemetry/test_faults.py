@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from holdfast import InvalidValue
 from holdfast.telemetry import FaultStatuses
-from tests.table import every_row
+from tests.table import every_row, rows
 
 
 def test_5xx_are_faults_by_default_and_nothing_else() -> None:
@@ -70,9 +70,7 @@ def test_a_record_of_one_request_counts_as_its_status_says(texts: list[str], sta
     assert counted == int(faults.counts_as_fault(status))
 
 
-@pytest.mark.parametrize(
-    "text", ["2xx", "3xx", "399", "600", "5XX", "42", "4290", "", "abc", "\uff14\uff12\uff19", " 429", "5xx\n"]
-)
+@rows("text", ["2xx", "3xx", "399", "600", "5XX", "42", "4290", "", "abc", "\uff14\uff12\uff19", " 429", "5xx\n"])
 def test_a_text_that_is_no_status_is_refused_and_named(text: str) -> None:
     with pytest.raises(InvalidValue, match=re.escape(f"{text!r} is no status that can be a fault: expected 4xx, 5xx")):
         FaultStatuses.parse(["5xx", text])

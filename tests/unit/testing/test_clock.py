@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from holdfast import InvalidValue, Tenant
 from holdfast.testing import FakeClock, seeded
+from tests.table import rows
 
 Run = Callable[[Callable[[], object]], Future[object]]
 
@@ -352,7 +353,7 @@ def test_the_same_parts_give_the_same_numbers(given_parts: tuple[str | int | flo
     assert [one.random() for _ in range(5)] == [two.random() for _ in range(5)]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("one", "two"),
     [
         (("a", 1), ("a1",)),

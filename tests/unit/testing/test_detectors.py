@@ -9,6 +9,7 @@ import pytest
 from holdfast._types import Verdict, VerdictKind, Zone
 from holdfast.telemetry.window import Window
 from holdfast.testing.detectors import DetectorConformance, SimulatedService
+from tests.table import rows
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,7 @@ class CrashesOnEmptyWindows(Fixed):
         return state, self.build(window)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("kind", "test", "arguments"),
     [
         (Impure, "test_equal_states_and_windows_give_equal_verdicts", {}),

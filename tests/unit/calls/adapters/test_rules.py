@@ -43,6 +43,7 @@ from holdfast.calls.adapters.rules import (
 )
 from holdfast.calls.context import SCOPE
 from holdfast.calls.scope import IncomingScope
+from tests.table import rows
 
 methods = st.sampled_from([*sorted(IDEMPOTENT_METHODS), "POST", "PATCH", "get", "post"])
 options = st.builds(RequestOptions, idempotent=st.none() | st.booleans(), operation=st.none() | st.just("reserve"))
@@ -170,7 +171,7 @@ def test_an_address_without_a_scheme_has_that_of_the_request() -> None:
     assert parse_origin("pricing:9", "https").scheme == "https"
 
 
-@pytest.mark.parametrize(
+@rows(
     "address",
     ["", "http://", "ftp://pricing", "http://pricing/path", "http://pricing?a=1", "http://me@pricing", "pricing:x",
      "pricing:70000", "http://[fd00::1", "http://pricing#top"],

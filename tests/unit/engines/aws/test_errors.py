@@ -6,6 +6,7 @@ from botocore.parsers import ResponseParserError
 
 from holdfast import EngineError, EngineUnavailable, HoldfastError, NotAllowed, OutcomeUnknown, SettingsError
 from holdfast.engines.aws.errors import reply_was_lost, translate
+from tests.table import rows
 
 WRITE, READ = "dynamodb PutItem", "dynamodb GetItem"
 REFUSED = boto.EndpointConnectionError(endpoint_url="http://127.0.0.1:1")
@@ -81,7 +82,7 @@ def test_a_reply_that_makes_no_sense_is_no_reply() -> None:
     assert type(translate(nonsense, READ)) is EngineUnavailable
 
 
-@pytest.mark.parametrize(
+@rows(
     ("exception", "status", "lost"),
     [
         (CLOSED, None, True),

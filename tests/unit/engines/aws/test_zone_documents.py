@@ -25,7 +25,7 @@ from holdfast.engines.aws.zone_documents import (
     parse_zone_ids,
     select_zone_ids,
 )
-from tests.table import every_row
+from tests.table import every_row, rows
 
 IDS = {
     "us-east-1a": "use1-az6",
@@ -106,7 +106,7 @@ def test_a_name_is_never_read_as_an_id(name: str) -> None:
         parse_zone_id(name)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("header", "seconds"),
     [
         (None, 0.0),

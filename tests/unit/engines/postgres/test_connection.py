@@ -6,11 +6,12 @@ import pytest
 
 from holdfast import InvalidValue
 from holdfast.engines.postgres import PostgresOptions
+from tests.table import rows
 
 URL = "postgresql://me:secret@db.example:5433/orders"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("field", "value", "named"),
     [
         ("min_connections", -1, "min_connections is -1"),
@@ -33,7 +34,7 @@ def test_a_bad_value_is_named(field: str, value: object, named: str) -> None:
         PostgresOptions(**given)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(
+@rows(
     "url",
     [
         "secret",
@@ -64,7 +65,7 @@ def test_the_password_is_in_no_repr() -> None:
     assert "secret" not in options.location
 
 
-@pytest.mark.parametrize(
+@rows(
     ("url", "place"),
     [
         (URL, "db.example:5433/orders"),

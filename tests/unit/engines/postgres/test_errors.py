@@ -20,6 +20,7 @@ from holdfast.engines.postgres.errors import (
     next_pause,
     summarize_error,
 )
+from tests.table import rows
 
 PLACE = "db.example:5432/orders"
 
@@ -28,7 +29,7 @@ def error(state: str, text: str = "as told\nDETAIL: more") -> psycopg.Error:
     return errors.lookup(state)(text)
 
 
-@pytest.mark.parametrize("state", ["08006", "08P01", "25P03", "53300", "57P01", "57P02", "57P03", "57P04", "57P05"])
+@rows("state", ["08006", "08P01", "25P03", "53300", "57P01", "57P02", "57P03", "57P04", "57P05"])
 def test_a_server_that_is_leaving_or_not_yet_there_counts_as_lost(state: str) -> None:
     diagnosis = diagnose(error(state), PLACE)
     assert diagnosis.action is RetryAction.RECONNECT
@@ -63,7 +64,7 @@ def test_collisions_are_run_again(state: str) -> None:
     assert diagnose(error(state), PLACE).action is RetryAction.RERUN
 
 
-@pytest.mark.parametrize(
+@rows(
     ("state", "expected"),
     [
         ("23000", Conflict),
@@ -105,7 +106,7 @@ def test_an_error_without_words_is_called_by_its_class() -> None:
     assert summarize_error(psycopg.InterfaceError()) == "InterfaceError"
 
 
-@pytest.mark.parametrize(
+@rows(
     ("message", "advice"),
     [
         ('FATAL:  password authentication failed for user "me"', "user and the password"),
@@ -132,7 +133,7 @@ def test_a_server_that_will_never_agree_says_what_to_check(message: str, advice:
     assert advice in str(find_refusal_advice(f'connection to server at "10.0.0.2", port 5432 failed: {message}'))
 
 
-@pytest.mark.parametrize(
+@rows(
     "message",
     [
         "Connection refused\n\tIs the server running on that host and accepting TCP/IP connections?",

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import apsw
-import pytest
 
 from holdfast import (
     Conflict,
@@ -15,11 +14,12 @@ from holdfast import (
     OutcomeUnknown,
 )
 from holdfast.engines.sqlite.errors import translate, translate_commit
+from tests.table import rows
 
 PATH = Path("nowhere/test.sqlite")
 
 
-@pytest.mark.parametrize(
+@rows(
     ("error", "kind", "advice"),
     [
         (apsw.BusyError(), DatabaseLocked, "by another process; waited 5 s"),

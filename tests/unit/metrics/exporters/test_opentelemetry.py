@@ -18,6 +18,7 @@ from holdfast.calls.metrics import CallMetrics, parse_server
 from holdfast.calls.retry import GiveUpReason
 from holdfast.metrics import OpenTelemetryExporter
 from holdfast.testing.calls import Faults, instant_calls
+from tests.table import rows
 from tests.unit.forked import in_child
 
 PRICE = Operation("pricing", "price")
@@ -150,7 +151,7 @@ def test_what_dependencies_have_left_is_read_when_it_is_exported(metrics: Metric
         }
 
 
-@pytest.mark.parametrize(
+@rows(
     ("address", "expected"),
     [
         ("10.0.1.7", {"server.address": "10.0.1.7"}),

@@ -41,6 +41,7 @@ from holdfast.queue.rules.leasing import (
     plan_turns,
     update_after_lease,
 )
+from tests.table import rows
 
 SHARE = st.sampled_from([0.0, 0.001, 0.01, 0.03, 0.1, 0.25, 0.3])
 POLICIES = st.builds(QueuePolicy, backlog_share=SHARE, low_priority_share=SHARE, spill_share=SHARE)
@@ -368,7 +369,7 @@ def test_quick_handlers_that_are_at_work_on_something_long_get_nothing_ahead() -
     assert compute_lease_target(8, pace) == 8
 
 
-@pytest.mark.parametrize(
+@rows(
     ("rate", "seconds", "fetch", "ahead"),
     [
         (0.0, 0.0, 0.0, 0),

@@ -7,6 +7,7 @@ import pytest
 
 from holdfast import InvalidValue
 from holdfast.shards.designs import Disjoint, Pairs, Tuples
+from tests.table import rows
 
 
 def test_eight_workers_are_four_shards_of_two_as_in_the_article() -> None:
@@ -38,7 +39,7 @@ def test_what_cannot_be_is_refused(arguments: tuple[int, ...]) -> None:
         Disjoint(*arguments)
 
 
-@pytest.mark.parametrize("workers", range(2, 30))
+@rows("workers", range(2, 30))
 def test_every_pair_comes_once(workers: int) -> None:
     design = Pairs(workers)
     found = Counter(frozenset(design.shard(number)) for number in range(design.capacity))
@@ -56,16 +57,16 @@ def test_the_eight_workers_of_the_article_give_twenty_eight_shards() -> None:
     assert Pairs(8).capacity == 28
 
 
-@pytest.mark.parametrize("groups", range(1, 6))
-@pytest.mark.parametrize("per_group", range(1, 5))
+@rows("groups", range(1, 6))
+@rows("per_group", range(1, 5))
 def test_every_combination_comes_once(groups: int, per_group: int) -> None:
     design = Tuples(groups, per_group)
     found = [tuple(worker % per_group for worker in design.shard(number)) for number in range(design.capacity)]
     assert sorted(found) == list(product(range(per_group), repeat=groups))
 
 
-@pytest.mark.parametrize("groups", range(1, 4))
-@pytest.mark.parametrize("per_group", range(1, 6))
+@rows("groups", range(1, 4))
+@rows("per_group", range(1, 6))
 def test_a_class_shares_nothing_and_has_every_worker(groups: int, per_group: int) -> None:
     design = Tuples(groups, per_group)
     for first in range(0, design.capacity, per_group):

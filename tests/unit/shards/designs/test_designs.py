@@ -12,7 +12,7 @@ from holdfast import InvalidValue
 from holdfast.shards.designs import Design, Disjoint, Families, Pairs, Parity, Polynomials, Quadruples, Tuples
 from holdfast.shards.designs.design import Segment
 from holdfast.shards.hashed import build_rounds
-from tests.table import every_row
+from tests.table import every_row, rows
 
 MAX_TENANTS = 10_000
 """All designs with up to so many shards are looked at, shard by shard; and the largest below, with some 700,000."""
@@ -297,7 +297,7 @@ def test_past_its_capacity_there_is_no_shard(design: Design) -> None:
             design.shard(number)
 
 
-@pytest.mark.parametrize(
+@rows(
     "build",
     [
         lambda: Quadruples(1),

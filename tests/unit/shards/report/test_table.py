@@ -9,6 +9,7 @@ import pytest
 from holdfast import InvalidValue
 from holdfast.shards import Fleet
 from holdfast.shards.report import AssignmentTable, build_table, compute_load, count_overlaps
+from tests.table import rows
 
 
 def test_shards_of_any_sizes_become_a_table() -> None:
@@ -21,7 +22,7 @@ def test_shards_of_any_sizes_become_a_table() -> None:
     assert checked.array().tolist() == [[1, 3, -1], [2, -1, -1], [0, 1, 2]]
 
 
-@pytest.mark.parametrize(
+@rows(
     ("table", "said"),
     [
         ([1, 2, 3], r"shape \(3,\): expected a row for each tenant"),

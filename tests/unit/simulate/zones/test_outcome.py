@@ -3,12 +3,11 @@
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
-
 from holdfast._types import Verdict, VerdictKind, Zone
 from holdfast.simulate.zones.outcome import VerdictSpan, find_labels, run_detector
 from holdfast.simulate.zones.scenario import Label
 from holdfast.telemetry.window import Window
+from tests.table import rows
 
 ONE, TWO = Zone("use1-az1"), Zone("use1-az2")
 HEALTHY, ISOLATED, SHARED = VerdictKind.HEALTHY, VerdictKind.ISOLATED, VerdictKind.SHARED
@@ -59,7 +58,7 @@ INSTANCE_LABEL = Label(start=100, end=200, kind=VerdictKind.INSTANCE, zone=ONE, 
 SILENT_LABEL = Label(start=100, end=200, kind=VerdictKind.UNKNOWN, zone=ONE)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("label", "spans", "delay"),
     [
         (ZONE_LABEL, [], None),

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from holdfast.simulate.zones.traffic import DAY, Effect, Fleet, SimulatedBin, TrafficSimulation
+from tests.table import rows
 
 ZONES = 3
 
@@ -172,7 +173,7 @@ def test_instances_that_do_not_run_leave_their_traffic_to_the_others() -> None:
     assert requests(bins) == pytest.approx(np.array(expected), rel=0.05)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("changes", "at", "strength"),
     [
         ({}, 99, 0.0),

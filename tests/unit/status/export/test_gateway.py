@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast import InvalidValue
 from holdfast.status.export import GatewayOptions, build_gateway_template
+from tests.table import rows
 from tests.unit.status.export.samples import GATEWAYS
 from tests.unit.status.export.velocity import Integration
 
@@ -60,7 +61,7 @@ def test_a_zone_is_out_if_its_item_says_so(answer: dict[str, Any], reply: tuple[
     assert OF_ZONE.reply(200, json.dumps(answer)) == reply
 
 
-@pytest.mark.parametrize(
+@rows(
     ("items", "unread", "reply"),
     [
         ([], False, (200, {"healthy": True})),

@@ -5,11 +5,12 @@ from typing import Any
 
 import pytest
 
+from tests.table import rows
 from tests.unit.status.export.lint import complaints
 from tests.unit.status.export.samples import TEMPLATES
 
 
-@pytest.mark.parametrize("name", TEMPLATES)
+@rows("name", TEMPLATES)
 def test_cloudformation_takes_every_template(name: str) -> None:
     assert complaints(TEMPLATES[name]) == []
 

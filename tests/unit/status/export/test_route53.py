@@ -6,6 +6,7 @@ import pytest
 
 from holdfast import InvalidValue, Zone
 from holdfast.status.export import ExistingHealthCheck, NamedZone, RecordOptions, RoutingControlCheck
+from tests.table import rows
 from tests.unit.status.export.samples import BALANCER, CHECKS, CONTROLS, IDS, ONE, THREE, TWO, ZONES, records
 
 
@@ -16,7 +17,7 @@ def record_sets(template: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-@pytest.mark.parametrize("kind", CHECKS)
+@rows("kind", CHECKS)
 def test_every_zone_has_one_weighted_alias_on_its_zonal_name_with_its_own_check(kind: str) -> None:
     template = records(CHECKS[kind])
     found = record_sets(template)

@@ -5,6 +5,7 @@ import pytest
 from holdfast import InvalidValue, Zone
 from holdfast.status.export import NamedZone
 from holdfast.status.export.zones import check_zones
+from tests.table import rows
 
 
 @pytest.mark.parametrize(
@@ -20,7 +21,7 @@ def test_a_zone_is_written_as_id_and_name(text: str, zone: NamedZone, region: st
     assert zone.region == region
 
 
-@pytest.mark.parametrize(
+@rows(
     ("text", "told"),
     [
         ("use1-az1", "expected its AZ-ID and its name"),

@@ -19,6 +19,7 @@ from holdfast.status.sns.message import (
     parse_message,
     string_to_sign,
 )
+from tests.table import rows
 from tests.unit.status.sns.signer import CERTIFICATE_URL, HOST, TOPIC, body
 
 NOTIFICATION = {
@@ -156,7 +157,7 @@ def test_raw_delivery_is_refused_by_name_because_nothing_in_it_is_signed() -> No
         parse_message(b'{"zone": "az1", "out": true}')
 
 
-@pytest.mark.parametrize(
+@rows(
     "junk",
     [
         b"",
@@ -188,7 +189,7 @@ def test_whatever_is_posted_is_parsed_or_refused(posted: bytes) -> None:
         string_to_sign(parse_message(posted))
 
 
-@pytest.mark.parametrize(
+@rows(
     "url",
     [
         "http://sns.eu-west-1.amazonaws.com/a.pem",
@@ -245,7 +246,7 @@ def test_a_partition_that_is_not_known_has_no_host() -> None:
         _ = topic.host
 
 
-@pytest.mark.parametrize(
+@rows(
     "url",
     [
         "http://sns.eu-west-1.amazonaws.com/?Action=ConfirmSubscription",

@@ -15,6 +15,7 @@ from holdfast.status.stores.s3_object import (
     parse_content,
     parse_key,
 )
+from tests.table import rows
 
 ZONE = Zone("use1-az1")
 MODIFIED = datetime(2026, 1, 2, tzinfo=UTC)
@@ -66,8 +67,8 @@ def test_any_other_content_is_out_too(content: bytes) -> None:
     assert "by hand" in status.reason
 
 
-@pytest.mark.parametrize("prefix", ["", "zones/", "zones-"])
-@pytest.mark.parametrize("workload", [None, "shop", "a/b", "/", "shop/"])
+@rows("prefix", ["", "zones/", "zones-"])
+@rows("workload", [None, "shop", "a/b", "/", "shop/"])
 def test_a_key_leads_back_to_its_place(prefix: str, workload: str | None) -> None:
     assert parse_key(prefix, build_key(prefix, ZONE, workload)) == (ZONE, workload)
 

@@ -6,13 +6,14 @@ import pytest
 
 from holdfast import InvalidValue
 from holdfast.telemetry.sources.emf_mapping import OWN_NAMES, EmfMapping
+from tests.table import rows
 
 
 def mapping(**changes: Any) -> EmfMapping:
     return EmfMapping(**{"namespace": "Shop", "workload": "shop", "operation": "op", **changes})
 
 
-@pytest.mark.parametrize(
+@rows(
     ("changes", "expected"),
     [
         ({}, "at least one metric"),

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.calls import Failure, FailureKind
 from holdfast.calls.adapters.botocore.operations import LONG_POLLS, is_long_poll, is_repeatable, refine_failure
+from tests.table import rows
 
 
 @dataclass
@@ -24,7 +25,7 @@ def repeatable(service: str, operation: str) -> bool:
     return is_repeatable(service, operation, model.http["method"], model.idempotent_members)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("service", "operation"),
     [
         ("dynamodb", "GetItem"),
@@ -90,7 +91,7 @@ PLAIN = Shape("Plain")
 SHAPES = (PLAIN, THROTTLING, AGAIN, CODED)
 
 
-@pytest.mark.parametrize(
+@rows(
     ("status", "code", "kind"),
     [
         (400, "SlowerPlease", FailureKind.THROTTLED),
