@@ -69,7 +69,7 @@ def test_failing_instances_are_named_and_the_others_counted() -> None:
         (Signal.FAULTS, HOME, one, 2, "i-7 in use1-az2 fails requests of Home/Index, the other one does not; "),
         (Signal.FAULTS, HOME, two, 4, f"i-7, i-8 in use1-az2 fail requests of Home/Index, {many} do not; "),
         (Signal.LATENCY, HOME, one, 2, "i-7 in use1-az2 is slower than usual in Home/Index, the other one is not; "),
-        (Signal.LATENCY, POOL, two, 4, f"i-7, i-8 in use1-az2 are slower than usual in all operations together, {many}"),
+        (Signal.LATENCY, POOL, two, 4, "i-7, i-8 in use1-az2 are slower than usual in all operations together, the"),
         (Signal.SLOW, HOME, one, 3, f"i-7 in use1-az2 is slower than usual in Home/Index, {many} are not; "),
     ]
     for signal, row, worst, instances, words in rows:
