@@ -113,8 +113,8 @@ def _describe_evacuation(
         return f"evacuation {'done' if state is ZoneState.OUT else 'begun'}: {verdict.zone} is {state}"
     if not may_evacuate:
         return (
-            f"not evacuated: verdicts of detector {detector} only advise, because evacuation.automatic does not name it; "
-            f"take the zone out with `holdfast zone out {verdict.zone} --workload {verdict.workload} --reason ...`"
+            f"not evacuated: verdicts of detector {detector} only advise, because evacuation.automatic does not name "
+            f"it; take the zone out with `holdfast zone out {verdict.zone} --workload {verdict.workload} --reason ...`"
         )
     decision = decide_evacuation(verdict, frozenset(zones), states)
     if decision.zone is None:
