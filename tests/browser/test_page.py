@@ -233,13 +233,18 @@ def test_every_state_of_a_zone_is_told_in_words_and_an_operator_can_change_it(
         wait_for_state(page, "use1-az3", "healthy", "below its thresholds")
         change_overview(page, lambda overview: overview.update(bin_seconds=1))
         wait_for_state(page, "use1-az1", "no data", "in the last 5 s; 100 are needed to judge the zone")
-        for kind, zone, word, cause in (
-            ("isolated", "use1-az1", "isolated", "40 % fail"),
-            ("unknown", None, "not judged", "40 % fail"),
+        shared = "orders, which the zones share, fails; no zone is to blame"
+        for kind, zone, word, cause, style in (
+            ("isolated", "use1-az1", "isolated", "40 % fail", "above"),
+            ("unknown", None, "not judged", "40 % fail", "unknown"),
+            ("shared", "use1-az1", "shared", shared, "unknown"),
+            ("shared", "use1-az2", "shared", shared, "unknown"),
+            ("regional", None, "regional", "several zones are worse than usual; the verdict names them", "above"),
         ):
-            verdict = {"workload": "shop", "kind": kind, "zone": zone, "summary": "40 % fail"}
+            verdict = {"workload": "shop", "kind": kind, "zone": zone, "summary": "40 % fail", "resource": "orders"}
             change_overview(page, partial(show_verdict, verdict=verdict))
             wait_for_state(page, "use1-az1", word, cause)
+            assert page.locator("article.zone").first.get_attribute("class") == f"zone {style}"
         page.goto("about:blank")
 
 

@@ -58,7 +58,9 @@ def begin(
     options: ZoneOptions = ZONES,
     json: Json = False,
 ) -> None:
-    """Announce that a deploy begins. Detection knows of it with the next window, and for 15 minutes after its end.
+    """Announce that a deploy begins. Detectors are shown it until 15 minutes after its end.
+
+    `calibrated` uses it only with `deploys_are_announced`, until 5 minutes after its end.
 
     Example: holdfast deploy begin --workload shop --zone use1-az1 --note v42
     """

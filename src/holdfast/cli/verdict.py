@@ -79,15 +79,15 @@ def _describe(found: VerdictExplanation) -> Iterator[str]:
     if verdict.kind != "healthy":
         yield f"  since {format_time(verdict.since)}"
     yield f"  evaluated up to {format_time(verdict.at)}"
-    yield f"  evacuation: {found.evacuation}"
+    yield f"  {found.evacuation}"
     for zone in found.zones:
         yield ""
         yield from _describe_zone(zone)
     if found.resources:
         yield ""
     for each in found.resources:
-        affected = f"; affected zones: {', '.join(each.affected_zones)}" if each.affected_zones else ""
-        yield f"{each.resource}: {each.observability}: {each.meaning}{affected}"
+        affected = f"; affected in {', '.join(each.affected_zones)}" if each.affected_zones else ""
+        yield f"{each.resource} is {each.observability}: {each.meaning}{affected}"
 
 
 def _describe_zone(found: ZoneExplanation) -> Iterator[str]:

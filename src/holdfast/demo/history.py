@@ -1,7 +1,7 @@
-"""Measurements of a past that the shop did not have: the detector learns from them what is usual.
+"""Generate measurements from before the demo began. The detector learns from them what is usual.
 
-A line has the requests of one operation and instance in one bin, as services send them that count before they report.
-The shop's own lines have one request each.
+A line has the requests of one operation and instance in one bin, as sent by services that sum up their requests before
+they report. The shop's own lines have one request each.
 """
 
 import gzip
@@ -27,7 +27,7 @@ _MAX_VALUES = 100
 def generate_history(
     instances: Mapping[str, Sequence[str]], region: str, rate: float, bin_seconds: float, now: float
 ) -> Iterator[bytes]:
-    """Yield lines of the last minutes before `now`, in which the instances of each zone had `rate` requests a second.
+    """Yield lines of the last minutes before `now`, in which all zones together had `rate` requests a second.
 
     No request failed, and each took as long as the shop usually takes.
     """

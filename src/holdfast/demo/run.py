@@ -258,7 +258,7 @@ class DemoRun:
             )
 
     def _handle_verdict(self, change: VerdictChange) -> None:
-        """Show a verdict, except that there is too little data, as before the history has arrived."""
+        """Show a verdict, unless it is `unknown`."""
         verdict = change.verdict
         if verdict.kind is not VerdictKind.UNKNOWN:
             self._state.add_line(

@@ -63,46 +63,52 @@ class EvaluatedWindow(NamedTuple):
 def describe_finding(evaluated: EvaluatedWindow, finding: Finding, report: InstanceReport | None = None) -> str:
     """Return the sentence about a zone, or about its worst instances if the `report` blames them."""
     zone = evaluated.window.zones[finding.zone]
-    others = [index for index in range(len(evaluated.window.zones)) if index != finding.zone]
-    stream = evaluated.name_stream(finding.row)
-    subject = zone if report is None else f"{', '.join(report.worst)} in {zone}"
-    reading = evaluated.read(finding.zone)
-    instances = f"{reading['failing_instances']} of {reading['instances']} instances"
-    if reading["instances"] == 1:
-        instances = "it has one instance, so the two cannot be told apart"
+    stream, since = evaluated.name_stream(finding.row), f"since {format_time(finding.since)}"
     if report is not None:
-        healthy, is_slow = report.instances - len(report.worst), finding.signal is not Signal.FAULTS
-        instances = f"the other {healthy} instances of the zone {'are' if is_slow else 'do'} not"
-        if healthy == 1:
-            instances = f"the other one {'is' if is_slow else 'does'} not"
-    since = f"since {format_time(finding.since)}"
+        return f"{_describe_instances(zone, finding, report, stream)}; {since}"
+    others = [index for index in range(len(evaluated.window.zones)) if index != finding.zone]
+    reading = evaluated.read(finding.zone)
     if finding.signal is Signal.FAULTS:
         own, rest = evaluated.get_rate(finding.row, [finding.zone]), evaluated.get_rate(finding.row, others)
-        if report is not None:
-            what = stream if stream == ALL_REQUESTS else f"requests of {stream}"
-            return f"{subject} fails {what}, {instances}; {since}"
-        return f"{subject} fails {_percent(own)} of {stream}, the others {_percent(rest)}; {instances}; {since}"
+        instances = f"{reading['failing_instances']} of {reading['instances']} instances"
+        if reading["instances"] == 1:
+            instances = "the zone has only one instance, which may be what fails"
+        return f"{zone} fails {_percent(own)} of {stream}, the others {_percent(rest)}; {instances}; {since}"
     if finding.signal is Signal.THROUGHPUT:
         expected = float(evaluated.step.predicted_requests[finding.zone])
         share = reading["requests"] / expected if expected else 0.0
-        return f"{subject} gets {_percent(share)} of the requests that it usually gets; {since}"
-    shifts = latency.get_shifts(evaluated.step.state.latency, is_latest=True)[finding.row]
-    own_factor, rest_factor = (
-        math.exp(float(shifts[finding.zone])),
-        math.exp(max(float(shifts[each]) for each in others)),
-    )
-    if report is not None:
-        return f"{subject} is slower than usual in {stream}, {instances}; {since}"
+        return f"{zone} gets {_percent(share)} of its share of the current traffic; {since}"
     if finding.signal is Signal.SLOW:
         found = evaluated.step.state.slow
         rise = float(
             (found.faults_40s + 0.5)[finding.row, finding.zone] / (found.expected_40s + 0.5)[finding.row, finding.zone]
         )
-        return f"{subject} has {rise:.1f} times as many slow requests as usual in {stream}; {since}"
+        return f"{zone} has {rise:.1f} times as many slow requests as usual {_name_scope(stream)}; {since}"
+    shifts = latency.get_shifts(evaluated.step.state.latency, is_latest=True)[finding.row]
+    own_factor = math.exp(float(shifts[finding.zone]))
+    rest_factor = math.exp(max(float(shifts[each]) for each in others))
     return (
-        f"{subject} takes {own_factor:.1f} times as long as usual for {stream}, the others "
-        f"{rest_factor:.1f} times; {since}"
+        f"{zone} takes {own_factor:.1f} times as long as usual for {stream}, the others {rest_factor:.1f} times; "
+        f"{since}"
     )
+
+
+def _describe_instances(zone: Zone, finding: Finding, report: InstanceReport, stream: str) -> str:
+    is_slow, is_one = finding.signal is not Signal.FAULTS, len(report.worst) == 1
+    if is_slow:
+        action = f"{'is' if is_one else 'are'} slower than usual {_name_scope(stream)}"
+    else:
+        scope = _name_scope(stream) if stream == ALL_REQUESTS else f"of {stream}"
+        action = f"{'fails' if is_one else 'fail'} requests {scope}"
+    healthy = report.instances - len(report.worst)
+    rest = f"the other {healthy} instances of the zone {'are' if is_slow else 'do'} not"
+    if healthy == 1:
+        rest = f"the other one {'is' if is_slow else 'does'} not"
+    return f"{', '.join(report.worst)} in {zone} {action}, {rest}"
+
+
+def _name_scope(stream: str) -> str:
+    return "in all operations together" if stream == ALL_REQUESTS else f"in {stream}"
 
 
 def describe_resource(view: "ResourceView") -> str:

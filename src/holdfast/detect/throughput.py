@@ -86,7 +86,7 @@ def get_evidence(state: ThroughputState) -> Array:
 
 
 def get_isolating_evidence(state: ThroughputState) -> Array:
-    """Return the evidence for a drop of 80 % or more by zone."""
+    """Return the evidence for a drop to a fifth or less by zone, for which a drop to a third also counts."""
     best: Array = state.evidence[ISOLATING].max(axis=0)
     return best
 

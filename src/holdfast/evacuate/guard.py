@@ -25,7 +25,9 @@ def decide_evacuation(verdict: Verdict, zones: frozenset[Zone], states: Mapping[
         return EvacuationDecision(None, f"zone {verdict.zone} is {states[verdict.zone]} already")
     others = sorted(f"{zone} is {state}" for zone, state in states.items() if zone in zones - {verdict.zone})
     if others:
-        return EvacuationDecision(None, f"zone {', '.join(others)}: no second zone is evacuated while one is not in")
+        return EvacuationDecision(
+            None, f"zone {', '.join(others)}, and no second zone is evacuated while one is not in"
+        )
     if not zones - {verdict.zone}:
         return EvacuationDecision(None, f"zone {verdict.zone} is the only zone of the workload")
     return EvacuationDecision(verdict.zone, f"verdict {verdict.id}")

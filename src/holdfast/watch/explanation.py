@@ -14,9 +14,9 @@ from holdfast.evacuate import decide_evacuation
 
 _MEANINGS = {
     "healthy": "neither its consumers nor its own monitoring see a failure",
-    "masked": "only its own monitoring sees a failure: consumers are not affected",
+    "masked": "only its own monitoring sees a failure, consumers are not affected",
     "detected": "its consumers and its own monitoring see a failure",
-    "gray": "only its consumers see a failure: its own monitoring does not",
+    "gray": "only its consumers see a failure, its own monitoring does not",
 }
 """The four states of a shared resource, by who sees a failure."""
 
@@ -69,7 +69,7 @@ class VerdictExplanation(Struct, frozen=True, kw_only=True):
     detector: str
     verdict: Verdict
     evacuation: str
-    """What the server does about it, and why."""
+    """Whether the zone is evacuated, is evacuated next, or is not, and why."""
     zones: Sequence[ZoneExplanation]
     resources: Sequence[ResourceExplanation]
 
@@ -106,15 +106,22 @@ def explain_verdict(
 def _describe_evacuation(
     verdict: Verdict, detector: str, zones: Sequence[Zone], states: Mapping[Zone, ZoneState], *, may_evacuate: bool
 ) -> str:
-    if verdict.kind is not VerdictKind.ISOLATED:
-        return "none: only a verdict of kind isolated evacuates a zone"
+    if verdict.kind is not VerdictKind.ISOLATED or verdict.zone is None:
+        return "not evacuated: only a verdict of kind isolated evacuates a zone"
+    state = states.get(verdict.zone, ZoneState.IN)
+    if state.is_out:
+        return f"evacuation {'done' if state is ZoneState.OUT else 'begun'}: {verdict.zone} is {state}"
+    if not verdict.is_confirmed:
+        return "not evacuated: the latest window does not show the failure"
     if not may_evacuate:
         return (
-            f"none: verdicts of detector {detector} only advise, because evacuation.automatic does not name it; take "
-            f"the zone out with `holdfast zone out {verdict.zone} --workload {verdict.workload} --reason ...`"
+            f"not evacuated: verdicts of detector {detector} only advise, because evacuation.automatic does not name "
+            f"it; take the zone out with `holdfast zone out {verdict.zone} --workload {verdict.workload} --reason ...`"
         )
     decision = decide_evacuation(verdict, frozenset(zones), states)
-    return f"none: {decision.reason}" if decision.zone is None else f"{decision.zone} is evacuated"
+    if decision.zone is None:
+        return f"not evacuated: {decision.reason}"
+    return f"evacuation next: the server takes {decision.zone} out"
 
 
 def _get_table(evidence: Mapping[str, Any], name: str) -> Mapping[str, Any]:
@@ -124,7 +131,7 @@ def _get_table(evidence: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _explain_zone(zone: Zone, state: ZoneState, found: Mapping[str, Any]) -> ZoneExplanation:
     signals = [
-        _explain_signal(name, each)
+        _explain_signal(name, each, state)
         for name, each in found.items()
         if isinstance(each, Mapping) and {"evidence", "needed", "operation"} <= each.keys()
     ]
@@ -145,18 +152,22 @@ def _explain_zone(zone: Zone, state: ZoneState, found: Mapping[str, Any]) -> Zon
     )
 
 
-def _explain_signal(name: str, found: Mapping[str, Any]) -> SignalExplanation:
+def _explain_signal(name: str, found: Mapping[str, Any], state: ZoneState) -> SignalExplanation:
     evidence, needed, held_back = float(found["evidence"]), float(found["needed"]), found.get("held_back")
     share = evidence / needed if needed > 0 else 0.0
     since = found.get("since") if evidence > 0 else None
     lifted_by = _list_lifts().get(held_back) if held_back is not None else None
-    if evidence <= 0:
+    if state.is_out:  # evidence that is left from before says nothing about the zone now
+        text = f"{name}: not evaluated while the zone is {state}"
+    elif evidence <= 0 and _is_learning(held_back):
+        text = f"{name}: not evaluated: {held_back}"
+    elif evidence <= 0:
         text = f"{name}: no evidence"
     else:
         began = "" if since is None else f", since {_format_time(since)}"
         text = f"{name} of {found['operation']} {evidence:.1f} of {needed:.1f} nats ({share:.0%}){began}"
-        text += "; isolates the zone" if held_back is None else f"; waits: {held_back}"
-        text += "" if lifted_by is None else f"; lifted by: {lifted_by}"
+        text += "; isolates the zone" if held_back is None else f"; held back: {held_back}"
+        text += "" if lifted_by is None else f"; needs: {lifted_by}"
     return SignalExplanation(
         signal=name,
         operation=str(found["operation"]),
@@ -168,6 +179,14 @@ def _explain_signal(name: str, found: Mapping[str, Any]) -> SignalExplanation:
         lifted_by=lifted_by,
         sentence=text,
     )
+
+
+def _is_learning(held_back: str | None) -> bool:
+    if held_back is None:
+        return False
+    from holdfast.detect.findings import Guard  # imports NumPy, as below
+
+    return held_back == str(Guard.LEARNING)
 
 
 def _list_lifts() -> Mapping[str, str]:
@@ -187,7 +206,7 @@ def _list_lifts() -> Mapping[str, str]:
         str(Guard.DEPLOY): "evidence that lasts longer than a deploy, or a large share of all requests affected",
         str(Guard.INSTANCES): "evidence against the other instances of the zone, too",
         str(Guard.TRAFFIC): "more requests in the zone",
-        str(Guard.SCALING): "a loss of 80 % or more",
+        str(Guard.SCALING): "a loss of about two thirds or more",
         str(Guard.SILENT): "failing canaries in the zone, or other zones that get its traffic",
     }
 

@@ -35,7 +35,10 @@ class HistoryLearner:
         resources: Sequence[SharedResource],
         list_deployments: Callable[[float], Sequence[Deployment]],
     ) -> None:
-        """Prepare to learn. Zones that are out now count as out for all the time: nobody knows since when they are."""
+        """Prepare to learn.
+
+        Zones that are out now count as out in all windows. The time since which a zone is out is not passed in.
+        """
         self.windows = 0
         self.end = 0.0
         """End of the last window that was evaluated."""
@@ -55,7 +58,7 @@ class HistoryLearner:
         self._known: Any = None
 
     def learn(self, detector: Detector[Any], state: Any, clock: Clock) -> Any | None:
-        """Evaluate windows for SLICE_SECONDS. Return the state to continue with after the last one, and None before.
+        """Evaluate windows for SLICE_SECONDS. Return None while windows remain; after the last one, the learned state.
 
         `state` is used by the first call. A failure that has not ended is left out of the learned state: the live
         windows must show it again before anyone acts on it.

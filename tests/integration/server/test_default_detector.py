@@ -52,7 +52,7 @@ def test_a_zone_that_fails_after_half_an_hour_of_history_is_isolated_explained_a
         told = holdfast(*words, "--server", server.address, directory=tmp_path, HOLDFAST_TOKEN=server.token)
         assert told.returncode == 0, told.stderr
         assert told.stdout.startswith("shop: isolated (use1-az2), by detector calibrated\n  use1-az2 fails ")
-        assert "evacuation: none: zone use1-az2 is out already" in told.stdout
+        assert "  evacuation done: use1-az2 is out\n" in told.stdout
         assert "\nuse1-az2 (out): " in told.stdout
         unknown = operator.get("/v1/verdicts/explanation", params={"workload": "cart"})
         assert (unknown.status_code, "expected one of shop" in unknown.json()["detail"]) == (404, True)

@@ -49,17 +49,17 @@ def test_the_evidence_against_each_zone_is_told_in_sentences(settings: Path, run
         "shop: healthy, by detector calibrated",
         "  well",
         "  evaluated up to 1970-01-01 00:00:20Z",
-        "  evacuation: none: only a verdict of kind isolated evacuates a zone",
+        "  not evacuated: only a verdict of kind isolated evacuates a zone",
         "",
         "use1-az1: 90 requests in the last window, 0.0% of them failed",
         "  slow: no evidence",
         "",
         "use1-az2: 0 requests in the last window",
-        "  signal of Home/Index 14.2 of 21.6 nats (66%), since 00:00:10 UTC; waits: it waits",
+        "  signal of Home/Index 14.2 of 21.6 nats (66%), since 00:00:10 UTC; held back: it waits",
         "  worst instances: i-1, i-2",
         "",
-        "orders: gray: only its consumers see a failure: its own monitoring does not; affected zones: use1-az1",
-        "cache: healthy: neither its consumers nor its own monitoring see a failure",
+        "orders is gray: only its consumers see a failure, its own monitoring does not; affected in use1-az1",
+        "cache is healthy: neither its consumers nor its own monitoring see a failure",
     ]
     assert run("verdict", "explain", "shop", "--json").result["zones"][1]["signals"][0]["share"] == 0.657
 
@@ -74,7 +74,7 @@ def test_a_verdict_that_only_advises_says_so(settings: Path, run: Run) -> None:
         SqlStatusStore(database).write(status, 0)
     told = run("verdict", "explain").out
     assert told.startswith("shop: isolated (use1-az2), by detector threshold\n  well\n  since 1970-01-01 00:00:00Z\n")
-    assert "evacuation: none: verdicts of detector threshold only advise, because evacuation.automatic does not" in told
+    assert "  not evacuated: verdicts of detector threshold only advise, because evacuation.automatic does not" in told
     assert "`holdfast zone out use1-az2 --workload shop --reason ...`" in told
     assert "use1-az1: the verdict has no measurements of it (out)\n" in told
     assert "use1-az2: requests 7\n" in told

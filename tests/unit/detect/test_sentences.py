@@ -68,25 +68,18 @@ def test_rates_without_requests_are_zero() -> None:
 
 def test_failing_instances_are_named_and_the_others_counted() -> None:
     evaluated = build_scene(build_step())
-    rows: Sequence[tuple[Signal, int, int, str]] = [
-        (
-            Signal.FAULTS,
-            HOME,
-            3,
-            "i-7 in use1-az2 fails requests of Home/Index, the other 2 instances of the zone do not",
-        ),
-        (Signal.FAULTS, POOL, 3, "i-7 in use1-az2 fails all requests, the other 2 instances of the zone do not"),
-        (Signal.FAULTS, HOME, 2, "i-7 in use1-az2 fails requests of Home/Index, the other one does not"),
-        (Signal.LATENCY, HOME, 2, "i-7 in use1-az2 is slower than usual in Home/Index, the other one is not"),
-        (
-            Signal.SLOW,
-            HOME,
-            3,
-            "i-7 in use1-az2 is slower than usual in Home/Index, the other 2 instances of the zone are not",
-        ),
+    one, two, many = ("i-7",), ("i-7", "i-8"), "the other 2 instances of the zone"
+    rows: Sequence[tuple[Signal, int, tuple[str, ...], int, str]] = [
+        (Signal.FAULTS, HOME, one, 3, f"i-7 in use1-az2 fails requests of Home/Index, {many} do not; since"),
+        (Signal.FAULTS, POOL, one, 3, f"i-7 in use1-az2 fails requests in all operations together, {many} do not; "),
+        (Signal.FAULTS, HOME, one, 2, "i-7 in use1-az2 fails requests of Home/Index, the other one does not; "),
+        (Signal.FAULTS, HOME, two, 4, f"i-7, i-8 in use1-az2 fail requests of Home/Index, {many} do not; "),
+        (Signal.LATENCY, HOME, one, 2, "i-7 in use1-az2 is slower than usual in Home/Index, the other one is not; "),
+        (Signal.LATENCY, POOL, two, 4, "i-7, i-8 in use1-az2 are slower than usual in all operations together, the"),
+        (Signal.SLOW, HOME, one, 3, f"i-7 in use1-az2 is slower than usual in Home/Index, {many} are not; "),
     ]
-    for signal, row, instances, words in rows:
-        report = InstanceReport(("i-7",), instances, -3.0, 0.0)
+    for signal, row, worst, instances, words in rows:
+        report = InstanceReport(worst, instances, -3.0, 0.0)
         assert describe_finding(evaluated, find(signal, row), report).startswith(words)
 
 
@@ -103,13 +96,17 @@ def test_a_slow_zone_is_described_by_how_much_longer_it_takes() -> None:
     )
     found = describe_finding(build_scene(step), find(Signal.SLOW))
     assert found == "use1-az2 has 4.1 times as many slow requests as usual in Home/Index; since 22:50:00 UTC"
+    found = describe_finding(build_scene(step), find(Signal.SLOW, POOL))
+    assert found.startswith("use1-az2 has 4.1 times as many slow requests as usual in all operations together; since")
+    found = describe_finding(build_scene(step), find(Signal.LATENCY, POOL))
+    assert " times as long as usual for all requests, the others " in found
 
 
 def test_lost_traffic_is_described_by_what_remains() -> None:
     evaluated = build_scene(replace(build_step(), predicted_requests=np.full(3, 1000.0)))
     share = evaluated.read(ZONE)["requests"] / 1000
     found = describe_finding(evaluated, find(Signal.THROUGHPUT, POOL))
-    assert found == f"use1-az2 gets {100 * share:.0f} % of the requests that it usually gets; since 22:50:00 UTC"
+    assert found == f"use1-az2 gets {100 * share:.0f} % of its share of the current traffic; since 22:50:00 UTC"
     nothing = build_scene(replace(build_step(), predicted_requests=np.zeros(3)))
     assert " gets 0 % of " in describe_finding(nothing, find(Signal.THROUGHPUT, POOL))
 
@@ -122,7 +119,7 @@ def test_a_single_instance_is_said_to_be_one() -> None:
         window, step, measure(window, {key: row for row, key in enumerate(step.state.keys)}), []
     )
     found = describe_finding(evaluated, find(Signal.FAULTS))
-    assert found.endswith("; it has one instance, so the two cannot be told apart; since 22:50:00 UTC")
+    assert found.endswith("; the zone has only one instance, which may be what fails; since 22:50:00 UTC")
 
 
 def test_a_shared_resource_is_described_with_the_advice_to_fail_it_over() -> None:

@@ -26,7 +26,7 @@ def test_no_other_verdict_sends_a_zone_away(kind: VerdictKind) -> None:
 def test_never_a_second_zone_while_one_is_not_in(state: ZoneState) -> None:
     decision = decide_evacuation(verdict(), frozenset({ONE, TWO, Zone("az3")}), {TWO: state})
     assert decision.zone is None
-    assert f"az2 is {state}: no second zone is evacuated" in decision.reason
+    assert f"az2 is {state}, and no second zone is evacuated" in decision.reason
 
 
 def test_a_zone_of_another_workload_does_not_count() -> None:

@@ -1,5 +1,6 @@
 """Why a zone is isolated, or not yet."""
 
+from dataclasses import replace
 from typing import Any
 
 from holdfast import Operation, Side, Verdict, VerdictKind, Zone, ZoneState
@@ -53,7 +54,7 @@ def test_evidence_of_real_windows_is_explained_by_zone_and_signal() -> None:
     assert "nats (" in faults.sentence
     assert ", since 00:31:" in faults.sentence
     assert faults.sentence.endswith(
-        "; waits: there is too little evidence; lifted by: more affected requests, or the same for longer"
+        "; held back: there is too little evidence; needs: more affected requests, or the same for longer"
     )
     assert found.zones[1].sentence == f"az2: {faults.sentence}"
     assert found.zones[0].signals[0].sentence == "faults: no evidence"
@@ -69,6 +70,22 @@ def test_evidence_of_real_windows_is_explained_by_zone_and_signal() -> None:
     assert certain.sentence.endswith("; isolates the zone")
 
 
+def test_signals_that_are_not_evaluated_say_why() -> None:
+    """A zone that is out has no traffic, and a detector that still learns has nothing to compare with."""
+    learning = explain(follow("calibrated", [], learning=3)[-1])
+    assert learning.zones[0].signals[0].sentence == f"faults: not evaluated: {Guard.LEARNING}"
+    needed = {"needed": 7.0, "operation": "a/b", "held_back": str(Guard.EVIDENCE)}
+    evidence = {"az2": {"faults": {"evidence": 0.0, **needed}, "throughput": {"evidence": 3.0, **needed}}}
+    verdict = Verdict(id="v", workload="shop", kind=VerdictKind.HEALTHY, since=0.0, at=10.0, evidence=evidence)
+    for state in (ZoneState.OUT, ZoneState.DRAINING):
+        found = explain(verdict, states={Zone("az2"): state}).zones[1]
+        assert [each.sentence for each in found.signals] == [
+            f"{name}: not evaluated while the zone is {state}" for name in ("faults", "throughput")
+        ]
+    returning = explain(verdict, states={Zone("az2"): ZoneState.RETURNING}).zones[1]
+    assert returning.signals[0].sentence == "faults: no evidence"
+
+
 def test_a_detector_without_evidence_is_explained_by_its_measurements() -> None:
     *_, verdict = follow("threshold", [40, 40], learning=1)
     found = explain(verdict, "threshold")
@@ -82,11 +99,14 @@ def test_the_evacuation_or_the_reason_against_it_is_told() -> None:
     isolated = Verdict(id="v", workload="shop", kind=VerdictKind.ISOLATED, zone=Zone("az2"), since=0.0, at=10.0)
     healthy = Verdict(id="v", workload="shop", kind=VerdictKind.HEALTHY, since=0.0, at=10.0)
     rows: list[tuple[Verdict, dict[str, Any], str]] = [
-        (healthy, {}, "none: only a verdict of kind isolated evacuates a zone"),
-        (isolated, {}, "az2 is evacuated"),
-        (isolated, {"states": {Zone("az2"): ZoneState.OUT}}, "none: zone az2 is out already"),
-        (isolated, {"states": {Zone("az3"): ZoneState.OUT}}, "none: zone az3 is out: no second zone is evacuated"),
-        (isolated, {"may_evacuate": False}, "none: verdicts of detector calibrated only advise, because"),
+        (healthy, {}, "not evacuated: only a verdict of kind isolated evacuates a zone"),
+        (isolated, {}, "evacuation next: the server takes az2 out"),
+        (isolated, {"states": {Zone("az2"): ZoneState.OUT}}, "evacuation done: az2 is out"),
+        (isolated, {"states": {Zone("az2"): ZoneState.DRAINING}}, "evacuation begun: az2 is draining"),
+        (isolated, {"states": {Zone("az2"): ZoneState.OUT}, "may_evacuate": False}, "evacuation done: az2 is out"),
+        (isolated, {"states": {Zone("az3"): ZoneState.OUT}}, "not evacuated: zone az3 is out, and no second zone is"),
+        (replace(isolated, is_confirmed=False), {}, "not evacuated: the latest window does not show the failure"),
+        (isolated, {"may_evacuate": False}, "not evacuated: verdicts of detector calibrated only advise, because"),
     ]
 
     def check(row: tuple[Verdict, dict[str, Any], str]) -> None:
@@ -104,7 +124,7 @@ def test_every_guard_says_what_lifts_it_and_every_state_of_a_resource_what_it_me
         )
         [found] = explain(verdict).zones[0].signals
         assert found.lifted_by, guard
-        assert found.sentence == f"latency of a/b 9.0 of 7.0 nats (129%); waits: {guard}; lifted by: {found.lifted_by}"
+        assert found.sentence == f"latency of a/b 9.0 of 7.0 nats (129%); held back: {guard}; needs: {found.lifted_by}"
 
 
 def test_evidence_of_any_other_form_is_left_out() -> None:

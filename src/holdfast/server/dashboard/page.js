@@ -126,7 +126,11 @@ function judgeByVerdict(workload, zone, measured) {
   if (kind === "unknown" && [zone, null].includes(verdict?.zone ?? null)) {
     return ["unknown", "not judged", verdict?.summary ?? "there is no verdict yet"];
   }
-  if (verdict.zone === zone || kind === "regional") return ["above", kind, verdict.summary];
+  // A shared resource is to blame, not a zone, even the one that has the resource.
+  if (kind === "shared") return ["unknown", kind, `${verdict.resource}, which the zones share, fails; no zone is to blame`];
+  // Only the sentence of the verdict has the names of the zones.
+  if (kind === "regional") return ["above", kind, "several zones are worse than usual; the verdict names them"];
+  if (verdict.zone === zone) return ["above", kind, verdict.summary];
   if (!measured.requests) return ["unknown", "no data", `no requests in the last ${measured.seconds} s`];
   return ["healthy", "healthy", "not worse than usual, nor than the other zones"];
 }
