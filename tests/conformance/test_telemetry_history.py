@@ -16,7 +16,7 @@ from holdfast import EngineUnavailable, Side
 from holdfast.engines import Database, Transaction
 from holdfast.metrics import Histogram
 from holdfast.telemetry import Bin, BinKey
-from holdfast.telemetry.bins import LONG_TERM, SHORT_TERM
+from holdfast.telemetry.bins import LONG_TERM, MEDIUM_TERM, SHORT_TERM
 from holdfast.telemetry.collector import Amendment
 from holdfast.telemetry.history import TelemetryHistory
 from holdfast.telemetry.query import SeriesAnswer, SeriesQuery
@@ -185,7 +185,7 @@ def test_a_database_that_is_away_for_hours_does_not_fill_the_memory(database: Da
         now = add(history, number, {key(): measure(1)})
         with pytest.raises(EngineUnavailable):
             history.save(now)
-    assert len(history._unsaved) < 2 * SHORT_TERM / 50 + 1000 * 10 / 60
+    assert len(history._unsaved) < (SHORT_TERM + MEDIUM_TERM) / 50 + 1000 * 10 / 60
     unreliable.is_away = False
     history.save(now)
     again = build(database, now)
@@ -217,8 +217,10 @@ def test_old_rows_are_deleted_by_a_save(database: Database) -> None:
     history.save(add(history, 0, {key(): measure(1)}))
     assert count_rows(database) == 3, "by instance, by zone, and of the minute"
     history.save(add(history, 100, {key(): measure(1)}))
-    assert count_rows(database) == 4, "of the first, the minute is left"
-    history.save(add(history, 9_000, {key(): measure(1)}))
+    assert count_rows(database) == 5, "of the first, the minute and the bin over all instances are left"
+    history.save(add(history, 400, {key(): measure(1)}))
+    assert count_rows(database) == 6, "of the first, the minute is left, and of the second that by instance is gone"
+    history.save(add(history, 9_500, {key(): measure(1)}))
     assert count_rows(database) == 3
     assert build(database, START + LONG_TERM * 3).nbytes == 0
 

@@ -148,7 +148,7 @@ def evaluate(
     conclusion = _conclude(evaluated, reports, resources, regional, conditions)
     evidence = _collect_evidence(evaluated, find_strongest(step, conditions), findings, reports, resources)
     verdict, confirmed_at = _choose(state, window, conclusion, findings, evidence)
-    is_open = verdict.kind is not VerdictKind.HEALTHY and not _is_learning(step.state, window)
+    is_open = verdict.kind is not VerdictKind.HEALTHY and not _is_learning(step)
     worst = dict(state.worst) if state.verdict is not None and state.verdict.id == verdict.id else {}
     for each in findings if is_open else ():
         if window.zones[each.zone] == verdict.zone:
@@ -219,8 +219,9 @@ def _is_lack_of_data(verdict: Verdict) -> bool:
     return verdict.kind is VerdictKind.UNKNOWN and verdict.zone is None
 
 
-def _is_learning(streams: StreamState, window: Window) -> bool:
-    return window.end - streams.started_at < LEARNING
+def _is_learning(step: StreamStep) -> bool:
+    """Return whether no operation is known well enough."""
+    return not step.is_known[:-1].any()
 
 
 def _check_instances(
@@ -247,10 +248,11 @@ def _conclude(
     conditions: GuardConditions,
 ) -> _Conclusion:
     window, streams, findings = evaluated.window, evaluated.step.state, evaluated.findings
-    by_zone = evaluated.measurements.requests.sum(axis=(0, 2))
-    if _is_learning(streams, window):
-        until = format_time(streams.started_at + LEARNING)
-        return _Conclusion(VerdictKind.UNKNOWN, f"learning the usual behaviour until {until}", streams.started_at)
+    if _is_learning(evaluated.step):
+        text = "no requests have been reported yet"
+        if len(streams.first_seen):
+            text = f"learning the usual behaviour until {format_time(float(streams.first_seen.min()) + LEARNING)}"
+        return _Conclusion(VerdictKind.UNKNOWN, text, streams.started_at)
     failing = [each for each in resources if each.is_failing]
     if failing:
         view = failing[0]
@@ -277,10 +279,16 @@ def _conclude(
             return _Conclusion(
                 VerdictKind.INSTANCE, describe_finding(evaluated, finding, report), finding.since, zone=zone
             )
-    silent = np.flatnonzero(throughput.find_silent(streams.throughput) & conditions.active).tolist()
+    return _conclude_without_failure(evaluated, conditions)
+
+
+def _conclude_without_failure(evaluated: EvaluatedWindow, conditions: GuardConditions) -> _Conclusion:
+    """Return whether all zones are healthy, or too little is known about them."""
+    window, found = evaluated.window, evaluated.step.state.throughput
+    silent = np.flatnonzero(throughput.find_silent(found, window.seconds) & conditions.active).tolist()
     if len(silent) == 1 and not evaluated.zones_out:
         quiet = int(silent[0])
-        since = window.end - float(streams.throughput.silent_bins[quiet]) * window.seconds
+        since = window.end - float(found.silent_bins[quiet]) * window.seconds
         path = _confirm_silence(evaluated, quiet, conditions.false_isolations)
         kind = VerdictKind.ISOLATED if path else VerdictKind.UNKNOWN
         return _Conclusion(kind, describe_silence(evaluated, quiet, path), since, zone=window.zones[quiet])
@@ -288,6 +296,7 @@ def _conclude(
         names = ", ".join(window.zones[each] for each in silent)
         only = window.zones[silent[0]] if len(silent) == 1 else None
         return _Conclusion(VerdictKind.UNKNOWN, f"{names}: no requests are reported", window.end, zone=only)
+    by_zone = evaluated.measurements.requests.sum(axis=(0, 2))
     if int((by_zone[conditions.active] > 0).sum()) < 2:
         return _Conclusion(VerdictKind.UNKNOWN, _NO_DATA, window.end)
     return _Conclusion(VerdictKind.HEALTHY, _HEALTHY, window.end)

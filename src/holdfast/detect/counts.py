@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
+from holdfast.detect import cusum
 from holdfast.detect.cusum import (
     BIN,
     HEADROOM,
@@ -194,8 +195,7 @@ def get_evidence(state: CountState) -> Array:
 
 def get_rising_bins(state: CountState) -> Array:
     """Return, by stream and zone, the bins since the best evidence was last zero."""
-    found: Array = np.take_along_axis(state.rising_bins, state.evidence.argmax(axis=0)[None], axis=0)[0]
-    return found
+    return cusum.get_rising_bins(state.evidence, state.rising_bins)
 
 
 def get_rises(state: CountState) -> Array:

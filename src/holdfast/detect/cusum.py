@@ -39,6 +39,8 @@ LONG_HALF_LIFE, SHORT_HALF_LIFE = 40.0, 10.0
 """Half-lives of the sums over the last minute or so, and over the last seconds."""
 STILL_FAILING = 0.3
 """Share of the highest excess that there must be now, or the failure may be over."""
+MUCH_EVIDENCE = 0.8
+"""Share of the best evidence from which evidence for another rise says as well when the failure began."""
 DEPLOYS_PER_QUARTER = 450.0
 """Deploys in 90 days, five a day, for the test whether evidence outlasts a deploy."""
 
@@ -80,6 +82,17 @@ def decay(memory: float, seconds: float) -> float:
 def halve(half_life: float, seconds: float) -> float:
     """Return the factor for one bin of a sum that forgets half in `half_life` seconds."""
     return float(0.5 ** (seconds / half_life))
+
+
+def get_rising_bins(evidence: Array, rising_bins: Array) -> Array:
+    """Return the bins since the best evidence was last zero. The first axis is that of the rises.
+
+    Evidence for small rises is often above zero by chance. So the shortest time counts of all with much evidence.
+    """
+    best = evidence.max(axis=0)
+    shortest = np.where(evidence >= MUCH_EVIDENCE * best, rising_bins, np.inf).min(axis=0)
+    found: Array = np.where(best > 0, shortest, 0.0)
+    return found
 
 
 def add_evidence(total: Array, step: Array, threshold: float | Array, ceiling: float | Array, seconds: float) -> Array:

@@ -15,6 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from holdfast.detect import cusum
 from holdfast.detect.cusum import (
     HEADROOM,
     LONG_HALF_LIFE,
@@ -161,8 +162,7 @@ def get_evidence(state: LatencyState) -> Array:
 
 def get_rising_bins(state: LatencyState) -> Array:
     """Return, by stream and zone, the bins since the best evidence was last zero."""
-    found: Array = np.take_along_axis(state.rising_bins, state.evidence.argmax(axis=0)[None], axis=0)[0]
-    return found
+    return cusum.get_rising_bins(state.evidence, state.rising_bins)
 
 
 def get_shifts(state: LatencyState, *, is_latest: bool) -> Array:

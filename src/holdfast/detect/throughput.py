@@ -17,7 +17,8 @@ ISOLATING = [1, 2]
 """The drops, by index, that isolate a zone: a drop to a half may be scaling."""
 MARGIN = 0.7
 SHARE_MEMORY, LEVEL_MEMORY, DISPERSION_MEMORY = 1800.0, 300.0, 4 * 3600.0
-SILENT_BINS = 3
+SILENT_BINS, SILENT_SECONDS = 3, 30.0
+"""Time without requests after which a zone may be silent: shorter pauses of telemetry are common."""
 SILENT_EVIDENCE, SILENT_EXPECTED = 7.0, 3.0
 """Evidence, and independent requests that must be missing, before a zone counts as silent."""
 MOVED = 0.5
@@ -91,10 +92,10 @@ def get_isolating_evidence(state: ThroughputState) -> Array:
     return best
 
 
-def find_silent(state: ThroughputState) -> Mask:
+def find_silent(state: ThroughputState, seconds: float) -> Mask:
     """Return, by zone, whether it reports no request, although it should have had some."""
     found: Mask = (
-        (state.silent_bins >= SILENT_BINS)
+        (state.silent_bins >= max(SILENT_BINS, SILENT_SECONDS / seconds))
         & (state.missing >= SILENT_EXPECTED)
         & (state.evidence.max(axis=0) >= SILENT_EVIDENCE)
     )

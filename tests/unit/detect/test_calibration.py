@@ -52,7 +52,7 @@ def test_the_first_half_hour_is_one_unknown_verdict() -> None:
     verdicts, state = watch(simulate(start=START, length=100))
     assert kinds(verdicts) == ["unknown"]
     assert {each.id for each in verdicts} == {f"shop/unknown/unknown/{START:.12g}"}
-    assert verdicts[0].summary == "learning the usual behaviour until 22:50:00 UTC"
+    assert verdicts[0].summary == "learning the usual behaviour until 22:50:10 UTC"
     assert state.verdict is None, "it learns"
 
 
@@ -531,3 +531,17 @@ def test_windows_of_a_clock_that_is_set_back_a_little_are_one_verdict() -> None:
     again = [CalibratedDetector().step(state, window)[1] for window in windows[2:]]
     assert {each.kind for each in again} == {VerdictKind.UNKNOWN}
     assert len({each.id for each in again}) == 1
+
+
+def test_a_service_is_learned_from_its_first_request_on() -> None:
+    """However long the server has waited for it."""
+    first = next(iter(simulate(length=10)))
+    empty = replace(first, cells={}, operations=(), instances=((),) * 3)
+    late = [replace(first, start=first.start + 3600 + 10 * number) for number in range(181)]
+    verdicts, state = watch([empty, *(replace(empty, start=each.start - 3600) for each in late[1:])], CalibratedState())
+    assert {(each.kind, each.summary) for each in verdicts} == {
+        (VerdictKind.UNKNOWN, "no requests have been reported yet")
+    }
+    verdicts, _ = watch(late, state)
+    assert [each.kind for each in verdicts[-3:]] == [VerdictKind.UNKNOWN, VerdictKind.UNKNOWN, VerdictKind.HEALTHY]
+    assert verdicts[0].summary.startswith("learning the usual behaviour until ")

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from holdfast.detect.cusum import add_evidence, decay, find_deploy_threshold, find_threshold, halve
+from holdfast.detect.cusum import add_evidence, decay, find_deploy_threshold, find_threshold, get_rising_bins, halve
 
 
 def test_thresholds_follow_from_the_accepted_number_of_false_isolations() -> None:
@@ -39,3 +39,10 @@ def test_evidence_is_summed_while_it_is_positive_up_to_a_ceiling() -> None:
     assert add(12.0, 100.0) > threshold, "two do"
     assert add(25.0, 100.0) == ceiling
     assert add(10.0, 0.0, 60.0) == pytest.approx(10 * 0.995**6)
+
+
+def test_a_failure_began_when_the_evidence_for_the_rise_that_it_has_began() -> None:
+    """Evidence for a small rise was above zero by chance, long before."""
+    evidence = np.array([[10.0, 2.0, -1.0], [9.0, 20.0, -2.0]])
+    rising_bins = np.array([[90.0, 90.0, 0.0], [3.0, 4.0, 0.0]])
+    assert get_rising_bins(evidence, rising_bins).tolist() == [3.0, 4.0, 0.0]

@@ -76,18 +76,19 @@ def test_the_evidence_is_that_of_the_formula(
 def test_a_zone_is_silent_after_three_bins_without_requests() -> None:
     usual = (60.0, 60.0, 60.0)
     state = run(learn(*usual), usual, usual)
-    assert not find_silent(run(state, (60, 60, 0), (60, 60, 0))).any()
+    assert not find_silent(run(state, (60, 60, 0), (60, 60, 0)), 10.0).any()
     silent = run(state, (60, 60, 0), (60, 60, 0), (60, 60, 0))
-    assert find_silent(silent).tolist() == [False, False, True]
+    assert find_silent(silent, 10.0).tolist() == [False, False, True]
+    assert not find_silent(silent, 5.0).any(), "three short bins are a short pause"
     assert silent.silent_bins.tolist() == [0, 0, 3]
     assert silent.meanwhile.tolist() == [0, 0, 360]
-    assert not find_silent(run(silent, usual)).any()
-    assert not find_silent(run(state, *[(60.0, 60.0, 0.0)] * 3, active=without(2))).any(), "it is out"
+    assert not find_silent(run(silent, usual), 10.0).any()
+    assert not find_silent(run(state, *[(60.0, 60.0, 0.0)] * 3, active=without(2)), 10.0).any(), "it is out"
 
 
 def test_a_zone_with_hardly_any_traffic_is_not_called_silent() -> None:
     state = run(learn(100.0, 100.0, 0.3), *[(100.0, 100.0, 0.0)] * 5)
-    assert not find_silent(state).any()
+    assert not find_silent(state, 10.0).any()
     never = run(learn(100.0, 100.0, 0.0), *[(100.0, 100.0, 0.0)] * 9)
     assert never.silent_bins.tolist() == [0, 0, 0]
 
