@@ -10,7 +10,8 @@ from holdfast.watch.deploy_store import DeployStore
 from holdfast.watch.events import AlarmChanges, ChangedAlarm, CurrentVerdict, VerdictChange, WatchEvent
 from holdfast.watch.store import RecordedVerdict, WatchStore
 from holdfast.watch.traffic import TrafficSample
-from holdfast.watch.watch import VerdictHandler, WatchedWorkload, WorkloadWatcher
+from holdfast.watch.watch import WorkloadWatcher
+from holdfast.watch.workload import VerdictHandler, WatchedWorkload
 
 __all__ = [
     "AlarmChanges",

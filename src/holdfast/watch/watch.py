@@ -4,19 +4,17 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import chain
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from holdfast._background import BackgroundLoop, constant_backoff
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import Conflict, HoldfastError, InvalidValue, NotFound
 from holdfast._log_limiter import LogLimiter
-from holdfast._types import Sink, Verdict, VerdictKind, Zone, ZoneState
-from holdfast.detect import DETECTORS, Detector, build_detector
-from holdfast.detect.detector import DEFAULT_DETECTOR, require_bin_seconds
+from holdfast._types import Sink, Verdict, VerdictKind
+from holdfast.detect import DETECTORS
 from holdfast.engines import Database
-from holdfast.telemetry import BIN_SECONDS, Bin, BinDelta, BinKey, Deployment, SharedResource, build_window
+from holdfast.telemetry import BIN_SECONDS, Bin, BinDelta, BinKey, Deployment, build_window
 from holdfast.telemetry.bins import LONG_TERM, MEDIUM_TERM, SHORT_TERM, RequestRow
 from holdfast.telemetry.collector import DEFAULT_LATENESS, GRACE_SECONDS, Arrivals, Collector
 from holdfast.telemetry.query import SeriesAnswer, SeriesQuery
@@ -26,9 +24,17 @@ from holdfast.watch.events import CurrentVerdict, VerdictChange, WatchEvent
 from holdfast.watch.pauses import PauseMeter
 from holdfast.watch.store import WatchStore
 from holdfast.watch.traffic import TrafficMeter, TrafficSample
+from holdfast.watch.workload import (
+    NO_WHOLE_BIN,
+    VerdictHandler,
+    WatchedState,
+    WatchedWorkload,
+    build_unknown_verdict,
+    is_zone_out,
+    start_workload,
+)
 
 if TYPE_CHECKING:
-    from holdfast.alarms.declaration import AlarmDeclaration
     from holdfast.telemetry.history import TelemetryHistory
     from holdfast.watch.alarms import AlarmWatches
     from holdfast.watch.learning import HistoryLearner
@@ -43,9 +49,6 @@ KEPT_TRAFFIC_SAMPLES = 120
 """Two minutes, for a page that is opened later."""
 STALE_BINS = 3
 """Bins after which a window that could not be evaluated is skipped: newer ones say more."""
-STALE_STATE_BINS = 6
-"""Bins after which a saved detector state is discarded, unless its class has a `max_age`: most states count consecutive
-windows."""
 OVERFLOW_LOG_SECONDS = 3600.0
 LEAST_HISTORY = 600.0
 """Seconds of stored measurements from before the start from which on a detector without a state learns from them, and
@@ -55,64 +58,6 @@ HISTORY_PAUSE = 1.0
 START_TOLERANCE = 0.001
 """Seconds by which a bin may begin before the loop and still count as whole."""
 NO_REQUESTS = "no zone reports any request"
-NO_WHOLE_BIN = "there is no whole bin of measurements since the start of detection"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WatchedWorkload:
-    """A workload, its zones, and its detector."""
-
-    name: str
-    zones: tuple[Zone, ...]
-    detector: str = DEFAULT_DETECTOR
-    """The registered name of the detector."""
-    options: Mapping[str, Any] = field(default_factory=dict)
-    """The detector's own settings."""
-    may_evacuate: bool | None = None
-    """Whether its verdicts take a zone out. Otherwise they advise. None means only those of the default detector."""
-    alarms: "AlarmDeclaration | None" = None
-    """The alarms that are evaluated, if the watcher keeps measurements. They only advise."""
-
-
-class VerdictHandler(Protocol):
-    """Knows the states of zones, and acts on verdicts: an Evacuator, or the process that has one."""
-
-    def read_states(self, workload: str) -> Mapping[Zone, ZoneState]:
-        """Return the state of each zone that is not in. Raise EngineUnavailable if the states are unknown."""
-
-    def evacuate(self, verdict: Verdict, zones: frozenset[Zone]) -> object:
-        """Act on a verdict about these zones of a workload. Raise Conflict if another zone is taken out meanwhile."""
-
-
-@dataclass(slots=True)
-class _WatchedState:
-    """The run-time state of one workload."""
-
-    name: str
-    zones: tuple[Zone, ...]
-    detector_name: str
-    detector: Detector[Any]
-    state: Any
-    watched_since: float
-    """A bin that began before is incomplete: it cannot show that the workload is healthy."""
-    current: Verdict
-    """The verdict of the latest window."""
-    may_evacuate: bool = False
-    resources: Sequence[SharedResource] = ()
-    open: dict[str, Verdict] = field(default_factory=dict)
-    """The recorded open verdicts, by id."""
-    zones_out: frozenset[Zone] | None = None
-    """The zones without new traffic in the latest window; None before the first one."""
-    evaluated_until: float | None = None
-    """The end of the latest window that was evaluated."""
-    pending: deque[tuple[float, Mapping[BinKey, Bin]]] = field(default_factory=deque)
-    """Complete bins that the detector has not evaluated yet, each with its start."""
-    learns: bool = False
-    """Whether the detector needs to learn, and there was no saved state to continue with."""
-    learned_seconds: float = 0.0
-    """Seconds of stored measurements from before the start that it has learned from."""
-    learner: "HistoryLearner | None" = None
-    """Set while it learns from stored measurements. Live windows wait meanwhile."""
 
 
 class WorkloadWatcher:
@@ -145,7 +90,9 @@ class WorkloadWatcher:
         self._collector = Collector(self._table, bin_seconds)
         self._lock = threading.Lock()
         """Held while measurements are added and read, never while a database is used."""
-        self._watched = {workload.name: self._start_workload(workload) for workload in workloads}
+        self._watched = {
+            workload.name: start_workload(workload, store, bin_seconds, self._clock.wall()) for workload in workloads
+        }
         self._history = None if history is None else self._open_history(history)
         self._alarms = None if self._history is None else self._open_alarms(workloads, self._history)
         self._late_at: float | None = self._clock.wall() - HISTORY_PAUSE
@@ -313,7 +260,7 @@ class WorkloadWatcher:
             self._table.mark_seen(map(self._table.number, bins), (number + 1) * self.bin_seconds)
         self._table.forget(now, SHORT_TERM, LONG_TERM)
 
-    def _catch_up(self, watched: _WatchedState, now: float) -> Exception | None:
+    def _catch_up(self, watched: WatchedState, now: float) -> Exception | None:
         """Evaluate the pending bins of one workload; return the error that stopped it, if any."""
         watched.watched_since = min(watched.watched_since, now)  # the clock may be set back
         if watched.learner is not None:
@@ -339,7 +286,7 @@ class WorkloadWatcher:
             watched.pending.popleft()  # only now: a window whose verdict could not be stored is evaluated again
         return None
 
-    def _skip_stale(self, watched: _WatchedState, now: float) -> None:
+    def _skip_stale(self, watched: WatchedState, now: float) -> None:
         """Drop the bins that could not be evaluated in time: a store was unavailable, and their data is outdated."""
         limit = now - STALE_BINS * self.bin_seconds - GRACE_SECONDS
         while watched.pending and (end := watched.pending[0][0] + self.bin_seconds) < limit:
@@ -351,33 +298,6 @@ class WorkloadWatcher:
                 now - end,
             )
             self._set_current(watched, build_unknown_verdict(watched.name, end, "the last window was not evaluated"))
-
-    def _start_workload(self, workload: WatchedWorkload) -> _WatchedState:
-        require_bin_seconds(workload.detector, self.bin_seconds)
-        detector = build_detector(workload.detector, workload.options)
-        kind = DETECTORS.get(workload.detector).state_type
-        state, saved_at = self._store.load_state(workload.name, workload.detector, kind) or (kind(), None)
-        now = self._clock.wall()
-        max_age = getattr(kind, "max_age", STALE_STATE_BINS * self.bin_seconds)
-        is_new = saved_at is None or not 0 <= now - saved_at <= max_age
-        if not is_new and hasattr(state, "fits"):
-            is_new = not state.fits(workload.zones, self.bin_seconds)
-        if is_new:
-            state = kind()
-        return _WatchedState(
-            workload.name,
-            workload.zones,
-            workload.detector,
-            detector,
-            state,
-            watched_since=now,
-            current=build_unknown_verdict(workload.name, now, NO_WHOLE_BIN),
-            may_evacuate=(
-                workload.detector == DEFAULT_DETECTOR if workload.may_evacuate is None else workload.may_evacuate
-            ),
-            resources=() if workload.alarms is None else workload.alarms.list_resources(),
-            learns=is_new and hasattr(kind, "max_age"),
-        )
 
     def _has_new_history(self, now: float, late_at: float | None) -> bool:
         """Return whether there may be more stored measurements for detectors that had no state."""
@@ -402,7 +322,7 @@ class WorkloadWatcher:
             if self._late_at == late_at:  # else more has arrived meanwhile
                 self._late_at = None
 
-    def _build_learner(self, watched: _WatchedState, history: "TelemetryHistory", now: float) -> "HistoryLearner":
+    def _build_learner(self, watched: WatchedState, history: "TelemetryHistory", now: float) -> "HistoryLearner":
         from holdfast.watch.learning import HistoryLearner  # imports NumPy
 
         def list_deployments(end: float) -> list[Deployment]:
@@ -422,7 +342,7 @@ class WorkloadWatcher:
             list_deployments=list_deployments,
         )
 
-    def _end_learning(self, watched: _WatchedState, learner: "HistoryLearner", state: Any) -> None:
+    def _end_learning(self, watched: WatchedState, learner: "HistoryLearner", state: Any) -> None:
         """Continue with live windows, and the learned state."""
         watched.state, watched.learner = state, None
         while watched.pending and watched.pending[0][0] + self.bin_seconds / 2 < learner.end:
@@ -461,7 +381,7 @@ class WorkloadWatcher:
         self.tick()
         return TICK_SECONDS
 
-    def _run_detector(self, watched: _WatchedState, start: float, bins: Mapping[BinKey, Bin]) -> None:
+    def _run_detector(self, watched: WatchedState, start: float, bins: Mapping[BinKey, Bin]) -> None:
         """Evaluate a window, record the verdict, and act on it."""
         states = {} if self._evacuator is None else self._evacuator.read_states(watched.name)
         end = start + self.bin_seconds
@@ -487,7 +407,7 @@ class WorkloadWatcher:
         closed = [
             known
             for known in watched.open.values()
-            if known.id != verdict.id and not _is_zone_out(known, window.zones_out) and not is_part and not is_unknown
+            if known.id != verdict.id and not is_zone_out(known, window.zones_out) and not is_part and not is_unknown
         ]
         is_new = verdict.kind is not VerdictKind.HEALTHY and verdict.id not in watched.open
         current = build_unknown_verdict(watched.name, end, missing) if is_unknown else verdict
@@ -511,7 +431,7 @@ class WorkloadWatcher:
         watched.evaluated_until = end
         self._set_current(watched, current)
 
-    def _act(self, watched: _WatchedState, verdict: Verdict, *, is_new: bool) -> None:
+    def _act(self, watched: WatchedState, verdict: Verdict, *, is_new: bool) -> None:
         """Evacuate the zone of a verdict, if its detector may."""
         if verdict.kind is VerdictKind.HEALTHY or not verdict.is_confirmed or self._evacuator is None:
             return
@@ -530,7 +450,7 @@ class WorkloadWatcher:
         except Conflict as error:  # another zone is out, or was taken out: the next window decides again
             logger.info("not evacuating zone %s for %s: %s", verdict.zone, watched.name, error)
 
-    def _set_current(self, watched: _WatchedState, verdict: Verdict) -> None:
+    def _set_current(self, watched: WatchedState, verdict: Verdict) -> None:
         watched.current = verdict
         self._emit(CurrentVerdict(verdict))
 
@@ -550,15 +470,3 @@ class WorkloadWatcher:
     def _emit(self, event: WatchEvent) -> None:
         if self._events is not None:
             self._events.emit(event)
-
-
-def _is_zone_out(verdict: Verdict, zones_out: frozenset[Zone]) -> bool:
-    """Return whether nothing can be measured in the zone of a verdict. A shared resource may be elsewhere by now."""
-    return verdict.kind is not VerdictKind.SHARED and verdict.zone in zones_out
-
-
-def build_unknown_verdict(workload: str, at: float, reason: str) -> Verdict:
-    """Return the verdict for a time without enough measurements. It is not recorded."""
-    return Verdict(
-        id=f"{workload}/unknown/{at:.12g}", workload=workload, kind=VerdictKind.UNKNOWN, since=at, at=at, summary=reason
-    )

@@ -20,7 +20,8 @@ from holdfast.telemetry.series import SeriesLimits
 from holdfast.telemetry.store import SeriesStore
 from holdfast.testing import FakeClock
 from holdfast.watch import CurrentVerdict, WatchedWorkload, WorkloadWatcher
-from holdfast.watch.watch import NO_WHOLE_BIN, OVERFLOW_LOG_SECONDS
+from holdfast.watch.watch import OVERFLOW_LOG_SECONDS
+from holdfast.watch.workload import NO_WHOLE_BIN
 from tests.unit.watch.world import ZONES, World, outcome
 
 START = 1_700_000_000.0

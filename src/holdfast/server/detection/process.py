@@ -42,7 +42,8 @@ from holdfast.server.detection.messages import (
 from holdfast.telemetry.collector import GRACE_SECONDS
 from holdfast.telemetry.query import SeriesQuery
 from holdfast.watch import CurrentVerdict, TrafficSample, VerdictHandler
-from holdfast.watch.watch import KEPT_TRAFFIC_SAMPLES, NO_WHOLE_BIN, STALE_BINS, build_unknown_verdict
+from holdfast.watch.watch import KEPT_TRAFFIC_SAMPLES, STALE_BINS
+from holdfast.watch.workload import NO_WHOLE_BIN, build_unknown_verdict
 
 logger = logging.getLogger("holdfast.detection")
 
