@@ -16,7 +16,7 @@ REMAINING_SHARES = np.array([0.5, 0.2, 0.02])[:, None]
 ISOLATING = [1, 2]
 """The drops, by index, that isolate a zone: a drop to a half may be scaling."""
 MARGIN = 0.7
-SHARE_MEMORY, LEVEL_MEMORY, DISPERSION_MEMORY = 1800.0, 300.0, 4 * 3600.0
+SHARE_MEMORY, LEVEL_MEMORY, DISPERSION_MEMORY = 1800.0, 600.0, 4 * 3600.0
 SILENT_BINS, SILENT_SECONDS = 3, 30.0
 """Time without requests after which a zone may be silent: shorter pauses of telemetry are common."""
 SILENT_EVIDENCE, SILENT_EXPECTED = 7.0, 3.0
@@ -143,7 +143,7 @@ def advance_throughput(
     sums = [(w * part).sum() for part in (mean**2, mean**3, mean**4, y * mean, y * mean**2)]
     total = float(n.sum())
     level, level_noise = state.level or total, state.level_noise
-    if calm[active & (share > 0)].all():
+    if calm[active & (share > 0)].all() and not is_silent.any():
         keep, slow = decay(LEVEL_MEMORY, seconds), decay(DISPERSION_MEMORY, seconds)
         excess = ((total - level) ** 2 - level) / max(level, 1.0) ** 2
         level_noise = level_noise * slow + min(excess, 1.0) * (1 - slow)
@@ -164,7 +164,7 @@ def advance_throughput(
     )
 
 
-def has_moved(state: ThroughputState, zone: int, false_isolations: float) -> bool:
+def has_moved(state: ThroughputState, zone: int, false_isolations: float, seconds: float) -> bool:
     """Return whether the other zones get the traffic of a silent zone.
 
     They must get at least half of it, and so much more than usual that chance explains it in at most
@@ -176,6 +176,8 @@ def has_moved(state: ThroughputState, zone: int, false_isolations: float) -> boo
     lost = float(shares[zone] / shares.sum()) * state.level * bins
     usual = state.level * bins - lost
     rise = float(state.meanwhile[zone]) - usual
-    spread = math.sqrt(max(usual, 1.0) + max(state.level_noise, 0.0) * usual**2)
+    # The level was averaged over some minutes, so it is not known exactly either.
+    averaged = max(state.level * 2 * LEVEL_MEMORY / seconds, 1.0)
+    spread = math.sqrt(max(usual, 1.0) + (max(state.level_noise, 0.0) + 1 / averaged) * usual**2)
     limit = NormalDist().inv_cdf(1 - min(false_isolations / STALLS_PER_QUARTER, 0.1))
     return rise >= MOVED * lost and rise >= limit * spread

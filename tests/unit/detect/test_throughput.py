@@ -136,17 +136,17 @@ def test_traffic_has_moved_if_the_others_get_at_least_half_of_it() -> None:
     state = run(learn(*usual), *[usual] * 60)
     assert state.level == pytest.approx(300.0)
     stalled = run(state, *[(100.0, 100.0, 0.0)] * 3)
-    assert not has_moved(stalled, 2, 0.2)
+    assert not has_moved(stalled, 2, 0.2, 10.0)
     assert stalled.level == pytest.approx(300.0, rel=0.02), "a silent zone does not change the usual level"
-    assert has_moved(run(state, *[(150.0, 150.0, 0.0)] * 3), 2, 0.2)
-    assert not has_moved(run(state, *[(115.0, 115.0, 0.0)] * 3), 2, 0.2), "less than half of it"
-    assert not has_moved(state, 2, 0.2), "it is not silent"
-    assert not has_moved(replace(stalled, shares=np.zeros(ZONES)), 2, 0.2)
+    assert has_moved(run(state, *[(150.0, 150.0, 0.0)] * 3), 2, 0.2, 10.0)
+    assert not has_moved(run(state, *[(115.0, 115.0, 0.0)] * 3), 2, 0.2, 10.0), "less than half of it"
+    assert not has_moved(state, 2, 0.2, 10.0), "it is not silent"
+    assert not has_moved(replace(stalled, shares=np.zeros(ZONES)), 2, 0.2, 10.0)
     few = run(learn(2.0, 2.0, 2.0), *[(2.0, 2.0, 2.0)] * 60)
-    assert not has_moved(run(few, *[(3.0, 3.0, 0.0)] * 3), 2, 0.2), "chance explains it"
-    assert has_moved(run(few, *[(3.0, 3.0, 0.0)] * 60), 2, 50.0)
+    assert not has_moved(run(few, *[(3.0, 3.0, 0.0)] * 3), 2, 0.2, 10.0), "chance explains it"
+    assert has_moved(run(few, *[(3.0, 3.0, 0.0)] * 60), 2, 50.0, 10.0)
 
 
 def test_the_level_follows_the_traffic_although_a_zone_is_never_used() -> None:
-    state = run(learn(100.0, 100.0, 0.0), *[(100.0, 100.0, 0.0)] * 3, *[(200.0, 200.0, 0.0)] * 180)
+    state = run(learn(100.0, 100.0, 0.0), *[(100.0, 100.0, 0.0)] * 3, *[(200.0, 200.0, 0.0)] * 300)
     assert state.level == pytest.approx(400.0, rel=0.01)
