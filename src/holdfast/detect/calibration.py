@@ -312,11 +312,7 @@ def _confirm_silence(evaluated: EvaluatedWindow, zone: int, false_isolations: fl
     failed = measurements.faults[canaries, zone].sum()
     if canaries and failed and failed >= 0.5 * measurements.requests[canaries, zone].sum():
         return "canaries fail"
-    return (
-        "the other zones get its traffic"
-        if throughput.has_moved(state.throughput, zone, false_isolations, evaluated.window.seconds)
-        else ""
-    )
+    return "the other zones get its traffic" if throughput.has_moved(state.throughput, zone, false_isolations) else ""
 
 
 def _choose(

@@ -150,8 +150,9 @@ def find_all(step: StreamStep, conditions: GuardConditions) -> list[Finding]:
             rows = np.flatnonzero(is_above[:, zone])
             if source.signal is Signal.LATENCY:
                 guards = _guard_latency(state, source.evidence, rows, zone, conditions)
-                shifts = latency.get_shifts(state.latency, is_latest=True)[:, zone]
-                excesses, exceeds_deploy = shifts[rows], np.full(len(rows), shifts[-1] >= DEPLOY_SLOWDOWN)
+                shifts = latency.get_shifts(state.latency, is_latest=True)
+                slowdown = _find_own_slowdown(shifts[-1], zone, conditions.active)
+                excesses, exceeds_deploy = shifts[rows, zone], np.full(len(rows), slowdown >= DEPLOY_SLOWDOWN)
             else:
                 part = state.counts if source.signal is Signal.FAULTS else state.slow
                 requests = state.counts.requests_40s
@@ -169,6 +170,12 @@ def find_all(step: StreamStep, conditions: GuardConditions) -> list[Finding]:
                 more = {"exceeds_deploy": bool(exceeds_deploy[index]), "excess": float(excesses[index])}
                 found.append(replace(built, guard=guard, **more))
     return found
+
+
+def _find_own_slowdown(shifts: Array, zone: int, active: Mask) -> float:
+    """Return by how much a zone is slower than the others are at the moment: all may be slower than usual."""
+    others = shifts[active & (np.arange(len(active)) != zone)]
+    return float(shifts[zone] - max(others.mean(), 0.0)) if len(others) else float(shifts[zone])
 
 
 def _guard_deploy(source: _Source, row: int, zone: int, step: StreamStep, conditions: GuardConditions) -> Guard | None:

@@ -1,7 +1,6 @@
 """Find zones that get less traffic than their usual share, or report nothing at all. Pure."""
 
 import math
-from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -21,8 +20,9 @@ SILENT_BINS, SILENT_SECONDS = 3, 30.0
 """Time without requests after which a zone may be silent: shorter pauses of telemetry are common."""
 SILENT_EVIDENCE, SILENT_EXPECTED = 7.0, 3.0
 """Evidence, and independent requests that must be missing, before a zone counts as silent."""
-MOVED = 0.5
-"""Share of a silent zone's traffic that the others must get."""
+MOVED_MARGIN, MOVED_SECONDS = 1.05, 300.0
+"""A rise of the others' traffic up to this is chance; and the seconds after a zone fell silent in which a rise counts.
+Later, the traffic of the day has changed."""
 STALLS_PER_QUARTER = 540.0
 """Stalls of a zone's telemetry in 90 days, six a day."""
 MIN_EXPECTED = 100.0
@@ -46,12 +46,12 @@ class ThroughputState(Struct):
     silent_bins: Array
     missing: Array
     """By zone: independent requests that are missing since the zone fell silent."""
-    meanwhile: Array
-    """By zone: requests of the others since the zone fell silent."""
+    moved: Array
+    """By zone: evidence that the others have got its traffic since it fell silent."""
     rising_bins: Array
 
 
-RECENT_FIELDS = ("evidence", "silent_bins", "missing", "meanwhile", "rising_bins")
+RECENT_FIELDS = ("evidence", "silent_bins", "missing", "moved", "rising_bins")
 """The arrays that say something about the last minutes."""
 
 
@@ -75,7 +75,7 @@ def build_throughput_state(zones: int) -> ThroughputState:
         evidence=np.zeros((len(REMAINING_SHARES), zones)),
         silent_bins=by_zone,
         missing=by_zone,
-        meanwhile=by_zone,
+        moved=by_zone,
         rising_bins=by_zone,
     )
 
@@ -148,6 +148,8 @@ def advance_throughput(
         excess = ((total - level) ** 2 - level) / max(level, 1.0) ** 2
         level_noise = level_noise * slow + min(excess, 1.0) * (1 - slow)
         level = level * keep + total * (1 - keep)
+    is_recent = state.silent_bins * seconds < MOVED_SECONDS
+    moved = _measure_move(total, level * (1 - share), share, level_noise, level * 2 * LEVEL_MEMORY / seconds)
     return ThroughputStep(
         replace(
             state,
@@ -157,27 +159,25 @@ def advance_throughput(
             level_noise=level_noise,
             silent_bins=np.where(is_silent, state.silent_bins + 1, 0.0),
             missing=np.where(is_silent, state.missing + predicted / (1 + noise * predicted), 0.0),
-            meanwhile=np.where(is_silent, state.meanwhile + total, 0.0),
+            moved=np.where(is_silent, state.moved + is_recent * moved, 0.0),
             rising_bins=np.where((evidence > 0).any(axis=0), state.rising_bins + 1, 0.0),
         ),
         predicted,
     )
 
 
-def has_moved(state: ThroughputState, zone: int, false_isolations: float, seconds: float) -> bool:
+def _measure_move(total: float, usual: Array, share: Array, noise: float, averaged: float) -> Array:
+    """Return, for each zone, by how much its share explains the traffic of the others better than none of it does."""
+    rise = np.where(share < 1, 1 + share / np.maximum(1 - share, 1e-9), 1.0)
+    # The level was averaged over some minutes, so it is not known exactly either.
+    clump = 1 + (max(noise, 0.0) + 1 / max(averaged, 1.0)) * usual
+    evidence = (total * np.log(rise / MOVED_MARGIN) - usual * (rise - MOVED_MARGIN)) / clump
+    return np.where(rise > MOVED_MARGIN, evidence, 0.0)
+
+
+def has_moved(state: ThroughputState, zone: int, false_isolations: float) -> bool:
     """Return whether the other zones get the traffic of a silent zone.
 
-    They must get at least half of it, and so much more than usual that chance explains it in at most
-    `false_isolations` of the stalls of telemetry in 90 days.
+    Chance explains it in at most `false_isolations` of the stalls of telemetry in 90 days.
     """
-    bins, shares = float(state.silent_bins[zone]), state.shares
-    if not bins or not shares.sum():
-        return False
-    lost = float(shares[zone] / shares.sum()) * state.level * bins
-    usual = state.level * bins - lost
-    rise = float(state.meanwhile[zone]) - usual
-    # The level was averaged over some minutes, so it is not known exactly either.
-    averaged = max(state.level * 2 * LEVEL_MEMORY / seconds, 1.0)
-    spread = math.sqrt(max(usual, 1.0) + (max(state.level_noise, 0.0) + 1 / averaged) * usual**2)
-    limit = NormalDist().inv_cdf(1 - min(false_isolations / STALLS_PER_QUARTER, 0.1))
-    return rise >= MOVED * lost and rise >= limit * spread
+    return bool(state.moved[zone] >= math.log(STALLS_PER_QUARTER / false_isolations))

@@ -232,3 +232,15 @@ def test_two_zones_that_are_worse_than_usual_are_regional_by_faults_or_by_latenc
     past[:, POOL, 2] = past[:, POOL, ZONE]
     assert not is_regional(state)
     assert is_regional(replace(state, latency=replace(state.latency, against_past=past)))
+
+
+def test_a_slowdown_that_all_zones_have_is_not_that_of_a_zone() -> None:
+    """Two of the zones are three times as slow, and the third a little more. A deploy explains the difference."""
+    state = build_slow_step().state.latency
+    logs = state.logs_10s + math.log(2.5) * state.counts_10s
+    logs[:, ZONE] = state.logs_10s[:, ZONE]
+    step = change_part(build_slow_step(), "latency", logs_10s=logs)
+    assert find(build_slow_step(), Signal.LATENCY, POOL).exceeds_deploy
+    assert not find(step, Signal.LATENCY, POOL).exceeds_deploy
+    alone = np.array([False, True, False])
+    assert find(step, Signal.LATENCY, POOL, build_conditions(active=alone)).exceeds_deploy

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from msgspec.structs import replace
 
 from holdfast.detect.counts import fit_dispersion
 from holdfast.detect.cusum import Mask
@@ -81,7 +80,8 @@ def test_a_zone_is_silent_after_three_bins_without_requests() -> None:
     assert find_silent(silent, 10.0).tolist() == [False, False, True]
     assert not find_silent(silent, 5.0).any(), "three short bins are a short pause"
     assert silent.silent_bins.tolist() == [0, 0, 3]
-    assert silent.meanwhile.tolist() == [0, 0, 360]
+    assert silent.moved[:2].tolist() == [0, 0]
+    assert silent.moved[2] < 0, "the others have no more than usual"
     assert not find_silent(run(silent, usual), 10.0).any()
     assert not find_silent(run(state, *[(60.0, 60.0, 0.0)] * 3, active=without(2)), 10.0).any(), "it is out"
 
@@ -131,20 +131,31 @@ def test_a_suspicious_share_is_the_new_normal_after_six_hours() -> None:
     assert learn_shares(state, changed, EVERY, EVERY, 10.0).frozen == 0
 
 
-def test_traffic_has_moved_if_the_others_get_at_least_half_of_it() -> None:
-    usual = (100.0, 100.0, 100.0)
-    state = run(learn(*usual), *[usual] * 60)
-    assert state.level == pytest.approx(300.0)
+def test_traffic_has_moved_if_the_others_get_the_share_of_a_silent_zone() -> None:
+    state = run(learn(100.0, 100.0, 100.0), *[(100.0, 100.0, 100.0)] * 60)
+    assert not has_moved(state, 2, 0.2), "it is not silent"
     stalled = run(state, *[(100.0, 100.0, 0.0)] * 3)
-    assert not has_moved(stalled, 2, 0.2, 10.0)
     assert stalled.level == pytest.approx(300.0, rel=0.02), "a silent zone does not change the usual level"
-    assert has_moved(run(state, *[(150.0, 150.0, 0.0)] * 3), 2, 0.2, 10.0)
-    assert not has_moved(run(state, *[(115.0, 115.0, 0.0)] * 3), 2, 0.2, 10.0), "less than half of it"
-    assert not has_moved(state, 2, 0.2, 10.0), "it is not silent"
-    assert not has_moved(replace(stalled, shares=np.zeros(ZONES)), 2, 0.2, 10.0)
+    assert not has_moved(stalled, 2, 0.2)
+    assert has_moved(run(state, *[(150.0, 150.0, 0.0)] * 3), 2, 0.2)
+    assert not has_moved(run(state, *[(115.0, 115.0, 0.0)] * 30), 2, 0.2), "far less than its share"
+    assert not has_moved(run(learn(0.0, 0.0, 0.0), *[(150.0, 150.0, 0.0)] * 3), 2, 0.2), "it never had any"
     few = run(learn(2.0, 2.0, 2.0), *[(2.0, 2.0, 2.0)] * 60)
-    assert not has_moved(run(few, *[(3.0, 3.0, 0.0)] * 3), 2, 0.2, 10.0), "chance explains it"
-    assert has_moved(run(few, *[(3.0, 3.0, 0.0)] * 60), 2, 50.0, 10.0)
+    assert not has_moved(run(few, *[(3.0, 3.0, 0.0)] * 3), 2, 0.2), "chance explains it"
+    assert has_moved(run(few, *[(3.0, 3.0, 0.0)] * 30), 2, 0.2)
+
+
+def test_a_rise_of_the_traffic_some_minutes_after_a_zone_fell_silent_has_another_reason() -> None:
+    state = run(learn(100.0, 100.0, 100.0), *[(100.0, 100.0, 100.0)] * 60)
+    later = run(state, *[(100.0, 100.0, 0.0)] * 30, *[(150.0, 150.0, 0.0)] * 30)
+    assert not has_moved(later, 2, 0.2)
+    kept = run(state, *[(150.0, 150.0, 0.0)] * 10, *[(100.0, 100.0, 0.0)] * 60)
+    assert kept.moved[2] == run(kept, (100.0, 100.0, 0.0)).moved[2]
+
+
+def test_a_zone_with_all_of_the_traffic_moves_it_nowhere() -> None:
+    state = run(learn(0.0, 0.0, 100.0), *[(0.0, 0.0, 100.0)] * 60)
+    assert run(state, *[(0.0, 0.0, 0.0)] * 3).moved.tolist() == [0, 0, 0]
 
 
 def test_the_level_follows_the_traffic_although_a_zone_is_never_used() -> None:
