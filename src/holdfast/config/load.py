@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType, NoneType, UnionType
-from typing import Any, TypeGuard, get_args
+from typing import Any, TypeGuard, cast, get_args
 
 import msgspec
 
@@ -223,11 +223,22 @@ def _explain(
     """Return msgspec's error message, with the file, the line and the value that was found."""
     complaint, _, location = message.partition(" - at `")
     path = parse_path(location.rstrip("`"))
+    missing = re.match(r"Object missing required field `(.+)`", complaint)
     if unknown := re.search(r"unknown field `(.+)`", complaint):
         path = (*path, unknown[1])
         parent = to_pattern(path[:-1])
         siblings = [str(known[len(parent)]) for known in list_setting_types() if known[: len(parent)] == parent]
         problem = f"there is no such setting{_suggest_name(unknown[1], siblings)}"
+    elif missing:
+        path = (*path, missing[1])
+        problem = f"{format_path(path)} is missing"
+    elif complaint.startswith("Expected `array`, got `object`") and _is_list_of_tables(path):
+        name = ".".join(str(step) for step in path if not isinstance(step, int))
+        problem = f"expected a list, found a table: write [[{name}]], not [{name}]"
+    elif length := re.match(r"Expected `array` of length ([<>])= (\d+)", complaint):
+        bound = "at least" if length[1] == ">" else "at most"
+        count = len(cast("list[object]", look_up_value(data, path)))
+        problem = f"expected {bound} {length[2]} {path[-1]}, found {count}"
     elif complaint.startswith("Invalid enum value"):
         kind = list_setting_types()[to_pattern(path)]
         known = get_args(kind) or tuple(kind)  # a Literal, or an enumeration
@@ -246,7 +257,7 @@ def _explain(
             complaint,
         )
     if path:
-        problem = f"{format_path(path)}: {problem}"
+        problem = problem if missing else f"{format_path(path)}: {problem}"
     elif file is None:
         return problem
     origin = origins.get(path, str(file))
@@ -258,6 +269,11 @@ def _explain(
         parts = {part for below, part in origins.items() if below[: len(path)] == path}
         origin = ", ".join(sorted(parts - {str(file)})) or origin
     return f"{origin}{f', line {line}' if line else ''}: {problem}"
+
+
+def _is_list_of_tables(path: SettingPath) -> bool:
+    pattern = (*to_pattern(path), ANY_INDEX)
+    return any(known[: len(pattern)] == pattern for known in list_setting_types())
 
 
 def _find_named_setting(path: SettingPath, complaint: str) -> SettingPath:
