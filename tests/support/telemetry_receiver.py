@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class TelemetryReceiver(ThreadingHTTPServer):
-    """Keeps the lines that it gets. Refuses those that contain `bad`. Counts `old` ones as late, `ancient` as too late."""
+    """Keeps the lines that it gets. Refuses those that contain `bad`; `old` ones are late, `ancient` ones too late."""
 
     daemon_threads = True
 

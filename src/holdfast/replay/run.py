@@ -221,7 +221,9 @@ class _Reading:
             if key.zone not in zones[key.workload]:
                 left_out[key.workload, key.zone] += count
         if left_out and left_out.total() == assembly.rows:
-            listed = "; ".join(f"{name} has {', '.join(zones[name])}" for name in sorted({name for name, _ in left_out}))
+            listed = "; ".join(
+                f"{name} has {', '.join(zones[name])}" for name in sorted({name for name, _ in left_out})
+            )
             found = ", ".join(sorted({zone for _, zone in left_out}))
             raise InvalidValue(f"no row is of a zone that the settings list: {listed}; rows have {found}")
         return [

@@ -553,7 +553,11 @@ class TestLists:
                 5,
                 "workload[0].canary: expected a list, found a table: write [[workload.canary]], not [workload.canary]",
             ),
-            (("zones = ['use1-az1', ", "zones = ['euw1-az1', "), 4, "workload[0].zones: euw1-az1 is a zone of eu-west-1"),
+            (
+                ("zones = ['use1-az1', ", "zones = ['euw1-az1', "),
+                4,
+                "workload[0].zones: euw1-az1 is a zone of eu-west-1",
+            ),
             (
                 ("['use1-az1', 'use1-az2']", f"{[f'use1-az{number}' for number in range(33)]}"),
                 4,
