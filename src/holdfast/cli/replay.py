@@ -121,12 +121,12 @@ def replay(
     if len(histories) > 1:
         print_note(f"the picture shows {next(iter(histories))}: draw one workload at a time", as_json=json)
     picture.draw(lambda: _draw(result, histories, labels))
-    if picture.svg is not None:
-        print_note(f"the picture is in {picture.svg}", as_json=json)
     if json:
         print_json(build_report(result, scores, has_labels=against is not None))
     else:
         _print(result, scores, has_labels=against is not None)
+    if picture.svg is not None:
+        print_note(f"the picture is in {picture.svg}", as_json=json)
     found = {
         "missed": sum(score.counts["missed"] for score in scores),
         "wrong": sum(score.wrong for score in scores),
