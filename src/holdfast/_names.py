@@ -19,6 +19,20 @@ _ZONE = re.compile(ZONE_PATTERN)
 _ZONE_NAME = re.compile(r"[a-z]{2,4}(-[a-z]+)+-\d+([a-z]|-[a-z]{3}-\d+[a-z]|-wl\d+-[a-z]{3}-wlz-\d+)")
 # https://docs.aws.amazon.com/global-infrastructure/latest/regions/az-ids.html
 _AWS_ZONE = re.compile(r"([a-z]+\d+)(-[a-z0-9]+)*-(az|wlz)\d+")
+_DIRECTIONS = {
+    "n": "north",
+    "ne": "northeast",
+    "nw": "northwest",
+    "s": "south",
+    "se": "southeast",
+    "sw": "southwest",
+    "e": "east",
+    "w": "west",
+    "c": "central",
+}
+_COUNTRIES = "af|ap|ca|cn|eu|il|me|mx|sa|us"
+_REGION = re.compile(rf"({_COUNTRIES})-(gov-)?({'|'.join(_DIRECTIONS.values())})-\d+")
+_REGION_CODE = re.compile(rf"({_COUNTRIES})(g?)({'|'.join(_DIRECTIONS)})(\d+)")
 _WORKLOAD = re.compile(WORKLOAD_PATTERN)
 
 
@@ -86,3 +100,16 @@ def get_region_code(zone: Zone) -> str:
     """Return the part of an AZ-ID that all zones of a region share, such as `use1`; "" if `zone` is no AWS AZ-ID."""
     found = _AWS_ZONE.fullmatch(zone)
     return "" if found is None else found[1]
+
+
+def check_region(zone: Zone, region: str) -> None:
+    """Raise InvalidValue if a zone is in another region of AWS. Other names of zones and regions are not checked."""
+    code = _REGION_CODE.fullmatch(get_region_code(zone))
+    if code is None or not _REGION.fullmatch(region):
+        return
+    country, government, direction, number = code.groups()
+    found = f"{country}-{'gov-' if government else ''}{_DIRECTIONS[direction]}-{number}"
+    if found != region:
+        raise InvalidValue(
+            f'{zone} is a zone of {found}, not of {region}: write region = "{found}", or name zones of {region}'
+        )

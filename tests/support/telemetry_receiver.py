@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 
 class TelemetryReceiver(ThreadingHTTPServer):
-    """Keeps the lines that it gets. Refuses those that contain `bad`."""
+    """Keeps the lines that it gets. Refuses those that contain `bad`; `old` ones are late, `ancient` ones too late."""
 
     daemon_threads = True
 
@@ -40,7 +40,10 @@ class _Handler(BaseHTTPRequestHandler):
             body = gzip.decompress(body)
         lines = body.split(b"\n")
         refused = sum(b"bad" in line for line in lines)
-        answer = {"accepted": len(lines) - refused, "refused": refused, "reason": "a bad line" if refused else None}
+        late, too_late = (sum(word in line for line in lines) for word in (b"old", b"ancient"))
+        reason = "a bad line" if refused else None
+        answer = {"accepted": len(lines) - refused, "refused": refused, "reason": reason, "late": late}
+        answer["too_late"] = too_late
         content = json.dumps(answer).encode()
         if self.server.status < 300:
             with self.server.arrived:

@@ -10,6 +10,7 @@ from holdfast import InvalidValue, Operation
 from holdfast._names import (
     CONTROL_CHARACTERS,
     check_address,
+    check_region,
     escape_unprintable,
     format_count,
     parse_operation,
@@ -83,3 +84,35 @@ def test_an_operation_has_a_service_and_a_name(text: str) -> None:
     with pytest.raises(InvalidValue, match="expected service/name"):
         parse_operation(text)
     assert parse_operation("Home/Index/more") == Operation("Home", "Index/more")
+
+
+@pytest.mark.parametrize(
+    ("zone", "region"),
+    [
+        ("use1-az1", "us-east-1"),
+        ("usw2-lax1-az1", "us-west-2"),
+        ("apse2-az3", "ap-southeast-2"),
+        ("cnnw1-az1", "cn-northwest-1"),
+        ("usgw1-az1", "us-gov-west-1"),
+        ("rack-1", "us-east-1"),
+        ("rack1-az1", "us-east-1"),
+        ("use1-az1", "home"),
+    ],
+)
+def test_a_zone_of_its_region_and_names_outside_aws_are_accepted(zone: str, region: str) -> None:
+    check_region(parse_zone(zone), region)
+
+
+@rows(
+    ("zone", "region", "found"),
+    [
+        ("euw1-az1", "us-east-1", "eu-west-1"),
+        ("use2-az1", "us-east-1", "us-east-2"),
+        ("usgw1-az1", "us-west-1", "us-gov-west-1"),
+        ("apne1-az1", "ap-east-1", "ap-northeast-1"),
+    ],
+)
+def test_a_zone_of_another_region_is_refused_with_its_own_region(zone: str, region: str, found: str) -> None:
+    with pytest.raises(InvalidValue) as raised:
+        check_region(parse_zone(zone), region)
+    assert f'{zone} is a zone of {found}, not of {region}: write region = "{found}"' in str(raised.value)

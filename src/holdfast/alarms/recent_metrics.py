@@ -169,25 +169,32 @@ class RecentMetrics:
             np.stack([counted for counted, _ in contributors], axis=-1).reshape(-1, periods),
             np.full((1, periods), np.nan),
         ]
-        is_stored = self._store.read_block(self._workload, self._tier, end - self._length) is not None
         window = MetricWindow(
             starts=tuple(shown),
             values=np.concatenate(parts),
             rows=self._rows,
             measured=self._find_measured(counts[0, :, -periods:], end),
             watched=tuple(
-                column is not None and len(column.blocks) == self._number_of_bins and not is_paused
-                for column, is_paused in zip(columns[-periods:], paused, strict=True)
+                self._is_whole(start, column) and not is_paused
+                for start, column, is_paused in zip(shown, columns[-periods:], paused, strict=True)
             ),
             contributors_watched=tuple(
                 is_whole and not is_paused for (_, is_whole), is_paused in zip(contributors, paused, strict=True)
             ),
-            is_current=is_stored and not self.notes.is_step_paused(end),
+            is_current=self._is_stored(end - self._length) and not self.notes.is_step_paused(end),
             zones_out=out,
             silent_zones=self._find_silent(counts[0, :, -periods:]),
         )
         self._drop_before(starts[0])
         return window
+
+    def _is_whole(self, start: float, column: _Column | None) -> bool:
+        """Return whether Holdfast ran in all of a period. It may have started within a bin that follows none."""
+        is_stored = column is not None and len(column.blocks) == self._number_of_bins
+        return is_stored and self._is_stored(start - self._length)
+
+    def _is_stored(self, start: float) -> bool:
+        return self._store.read_block(self._workload, self._tier, start) is not None
 
     @property
     def _number_of_bins(self) -> int:

@@ -13,7 +13,7 @@ from typing import Protocol
 from holdfast._background import BackgroundLoop
 from holdfast._backoff import Chance
 from holdfast._clock import Clock, SystemClock
-from holdfast._errors import OutcomeUnknown
+from holdfast._errors import HoldfastError, OutcomeUnknown
 from holdfast.alerts.channel import Channel
 from holdfast.alerts.message import AlertedVerdict, AlertMessage, build_test_message
 from holdfast.alerts.rules import Delivery, DeliveryState, Drop, QueueEvent, decide_next, plan_retry
@@ -188,7 +188,7 @@ class Alerter:
         now = self._clock.wall()
         failure = classify(error, self._clock.wall, _judge)
         following = plan_retry(delivery, failure, now, self._chance, had_unknown_outcome=delivery.may_have_arrived)
-        reason = f"{type(error).__name__}: {error}"[:500]
+        reason = _describe(error)[:500]
         if following.state is DeliveryState.FAILED:
             logger.error("alert %s was not told of verdict %s: %s", delivery.alert, delivery.verdict, reason)
         elif delivery.attempts == 1:
@@ -234,5 +234,10 @@ def send_test(alert: Alert, link: str | None, now: float) -> AlertTestResult:
     try:
         send_once(alert.channel, build_test_message(alert.name, now, link), build_dependency(f"alert {alert.name}"))
     except Exception as error:  # noqa: BLE001 - a channel may raise anything
-        return AlertTestResult(alert.name, f"{type(error).__name__}: {error}")
+        return AlertTestResult(alert.name, _describe(error))
     return AlertTestResult(alert.name, None)
+
+
+def _describe(error: Exception) -> str:
+    """Return the message of an error. One that is not Holdfast's may say too little without its type."""
+    return str(error) if isinstance(error, HoldfastError) else f"{type(error).__name__}: {error}"

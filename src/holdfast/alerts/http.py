@@ -24,7 +24,7 @@ def send_request(
     No error contains the path of the URL, which may be a secret.
     """
     parts = urlsplit(url)
-    receiver = f"{parts.scheme}://{parts.hostname}"
+    receiver = f"{parts.scheme}://{parts.hostname}{'' if parts.port is None else f':{parts.port}'}"
     kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
     connection = kind(parts.hostname or "", parts.port, timeout=timeout)
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")

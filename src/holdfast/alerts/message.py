@@ -72,9 +72,9 @@ class AlertMessage(Struct, frozen=True, kw_only=True):
         return escape_unprintable(title)
 
     @property
-    def command(self) -> str:
-        """The command that shows more."""
-        return f"holdfast alerts show {self.verdict.id}"
+    def command(self) -> str | None:
+        """The command that shows more. None for a test, which no store has."""
+        return None if self.event is AlertEvent.TEST else f"holdfast alerts show {self.verdict.id}"
 
     @property
     def lines(self) -> list[str]:
@@ -92,7 +92,7 @@ class AlertMessage(Struct, frozen=True, kw_only=True):
             found.append(f"Acknowledged: {format_utc(verdict.acknowledged_at)} by {verdict.acknowledged_by}")
         if self.event is AlertEvent.RESOLVED and verdict.closed_at is not None:
             found.append(f"Resolved: {format_utc(verdict.closed_at)}")
-        if self.event is not AlertEvent.TEST:
+        if self.command is not None:
             found.append(f"Look further: {self.command}")
         if self.link is not None:
             found.append(f"Page: {self.link}")

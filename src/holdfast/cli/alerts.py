@@ -3,7 +3,9 @@
 Works directly on the store of the settings, even while the server is down, or with --server on a remote server.
 """
 
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext, redirect_stdout
 from typing import Annotated, Any, TypeAlias, TypeVar
 from urllib.parse import quote
 
@@ -143,7 +145,9 @@ def send_tests(
         known = ", ".join(alert.name for alert in values.alert)
         advice = f"expected one of {known}" if known else "add an [[alert]] to the settings"
         raise NotFound(f"there is no alert{f' {name}' if name else ''}: {advice}")
-    results = [_test(values, alert) for alert in chosen]
+    # With --json, the line of a channel `stdout` must not be mixed with the result.
+    with redirect_stdout(sys.stderr) if json else nullcontext():
+        results = [_test(values, alert) for alert in chosen]
     rows = [(each.alert, "confirmed" if each.error is None else f"failed: {each.error}") for each in results]
     print_rows(results, ("alert", "result"), rows, as_json=json)
     failed = [each.alert for each in results if each.error is not None]

@@ -91,7 +91,7 @@ def replay(
         from holdfast.replay.files import ReadingOptions
         from holdfast.replay.report import build_report
         from holdfast.replay.run import ReplayOptions
-        from holdfast.replay.score import Recording, score_judge
+        from holdfast.replay.score import Recording, find_label_notes, score_judge
         from holdfast.replay.tables import parse_deployments, parse_labels, parse_resources, parse_states
     except ModuleNotFoundError as error:
         raise MissingExtra("`holdfast replay`", "server") from error
@@ -115,6 +115,7 @@ def replay(
     )
     histories: dict[str, ZoneHistory] = {}
     result = _run(options, histories if picture.svg is not None else None)
+    result.notes += find_label_notes(labels, result.zones)
     recording = Recording(start=result.start, end=result.end, seconds=result.seconds, arrivals=result.arrivals)
     scores = [score_judge(judge, result.verdicts, labels, recording) for judge in result.judges]
     if len(histories) > 1:
@@ -124,6 +125,8 @@ def replay(
         print_json(build_report(result, scores, has_labels=against is not None))
     else:
         _print(result, scores, has_labels=against is not None)
+    if picture.svg is not None:
+        print_note(f"the picture is in {picture.svg}", as_json=json)
     found = {
         "missed": sum(score.counts["missed"] for score in scores),
         "wrong": sum(score.wrong for score in scores),
@@ -170,14 +173,14 @@ def _print(result: "ReplayResult", scores: "Sequence[JudgeScore]", *, has_labels
         f"{bins} of {result.seconds:g} s, {hours:.1f} hours from {format_time(result.start)}: "
         f"{format_count(result.rows, 'row')} in {result.elapsed_seconds:.1f} s"
     )
-    counts = {
-        "bins without data": result.bins_without_data,
-        "requests that arrived too late": result.lost_requests,
-        "bad rows skipped": result.bad_rows,
-    }
-    for name, count in counts.items():
+    counts = (
+        (result.bins_without_data, "bin", "without data"),
+        (result.lost_requests, "request", "that arrived too late"),
+        (result.bad_rows, "bad row", "skipped"),
+    )
+    for count, noun, rest in counts:
         if count:
-            print(f"{count:,} {name}")
+            print(f"{format_count(count, noun)} {rest}")
     for note in result.notes:
         print_note(note, as_json=False)
     print()

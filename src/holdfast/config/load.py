@@ -42,6 +42,7 @@ _CONTAINER_LINK = re.compile("(tcp|udp|sctp)://")
 _LIST_SEPARATOR = re.compile(r"[,\s]+")
 _CREDENTIALS = re.compile("//.*@", re.DOTALL)
 _NONE = "none"
+_MISSING = "is missing"
 _TYPE_NAMES = {
     "int": "a whole number",
     "float": "a number",
@@ -223,11 +224,34 @@ def _explain(
     """Return msgspec's error message, with the file, the line and the value that was found."""
     complaint, _, location = message.partition(" - at `")
     path = parse_path(location.rstrip("`"))
+    path, complaint, problem = _find_problem(path, complaint, data)
+    if path:
+        problem = f"{format_path(path)}{'' if problem == _MISSING else ':'} {problem}"
+    elif file is None:
+        return problem
+    origin = origins.get(path, str(file))
+    if origin != str(file):
+        return f"{origin}: {problem}"
+    line = find_line(text, _find_named_setting(path, complaint))
+    if line is None and path:
+        # A table that is not in the file: name the variables and options that set its values.
+        parts = {part for below, part in origins.items() if below[: len(path)] == path}
+        origin = ", ".join(sorted(parts - {str(file)})) or origin
+    return f"{origin}{f', line {line}' if line else ''}: {problem}"
+
+
+def _find_problem(path: SettingPath, complaint: str, data: dict[str, Any]) -> tuple[SettingPath, str, str]:
+    """Return the path of the wrong setting, msgspec's complaint without its name, and the problem in plain words."""
     if unknown := re.search(r"unknown field `(.+)`", complaint):
         path = (*path, unknown[1])
         parent = to_pattern(path[:-1])
         siblings = [str(known[len(parent)]) for known in list_setting_types() if known[: len(parent)] == parent]
         problem = f"there is no such setting{_suggest_name(unknown[1], siblings)}"
+    elif missing := re.match(r"Object missing required field `(.+)`", complaint):
+        path = (*path, missing[1])
+        problem = _MISSING
+    elif complaint.startswith("Expected `array`") and (about_list := _explain_list(complaint, path, data)):
+        problem = about_list
     elif complaint.startswith("Invalid enum value"):
         kind = list_setting_types()[to_pattern(path)]
         known = get_args(kind) or tuple(kind)  # a Literal, or an enumeration
@@ -245,19 +269,24 @@ def _explain(
             lambda kinds: f"expected {_describe_types(kinds[1])}, found {_describe_types(kinds[2])}",
             complaint,
         )
-    if path:
-        problem = f"{format_path(path)}: {problem}"
-    elif file is None:
-        return problem
-    origin = origins.get(path, str(file))
-    if origin != str(file):
-        return f"{origin}: {problem}"
-    line = find_line(text, _find_named_setting(path, complaint))
-    if line is None and path:
-        # A table that is not in the file: name the variables and options that set its values.
-        parts = {part for below, part in origins.items() if below[: len(path)] == path}
-        origin = ", ".join(sorted(parts - {str(file)})) or origin
-    return f"{origin}{f', line {line}' if line else ''}: {problem}"
+    return path, complaint, problem
+
+
+def _explain_list(complaint: str, path: SettingPath, data: dict[str, Any]) -> str | None:
+    """Return the problem of a list: [name] in place of [[name]], or too few or too many elements. None for another."""
+    value = look_up_value(data, path)
+    if isinstance(value, dict) and _is_list_of_tables(path):
+        name = ".".join(str(step) for step in path if not isinstance(step, int))
+        return f"expected a list, found a table: write [[{name}]], not [{name}]"
+    length = re.match(r"Expected `array` of length ([<>])= (\d+)", complaint)
+    if length is None or not isinstance(value, list):
+        return None
+    return f"expected at {'least' if length[1] == '>' else 'most'} {length[2]} {path[-1]}, found {len(value)}"
+
+
+def _is_list_of_tables(path: SettingPath) -> bool:
+    pattern = (*to_pattern(path), ANY_INDEX)
+    return any(known[: len(pattern)] == pattern for known in list_setting_types())
 
 
 def _find_named_setting(path: SettingPath, complaint: str) -> SettingPath:

@@ -13,7 +13,7 @@ from msgspec import Meta, Struct, to_builtins
 from msgspec.structs import force_setattr
 
 from holdfast._errors import InvalidValue, NotFound, SettingsError
-from holdfast._names import WORKLOAD_PATTERN, check_address, get_region_code, parse_zone
+from holdfast._names import WORKLOAD_PATTERN, check_address, check_region, get_region_code, parse_zone
 from holdfast._types import Zone
 from holdfast.config.alarms import AlarmSettings
 from holdfast.config.alerts import AlertSettings, HeartbeatSettings
@@ -349,7 +349,10 @@ class WorkloadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
 
     def __post_init__(self) -> None:
         for zone in self.zones:
-            parse_zone(zone)
+            try:
+                check_region(parse_zone(zone), self.region)
+            except InvalidValue as error:
+                raise InvalidValue(f"zones: {error}") from error
         if len(set(self.zones)) < len(self.zones):
             raise InvalidValue(f"zones: expected every zone once, found {', '.join(self.zones)}")
         from holdfast.telemetry.faults import FaultStatuses  # needed only if workloads are configured

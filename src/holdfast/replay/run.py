@@ -13,7 +13,10 @@ from dataclasses import dataclass, field
 from multiprocessing.connection import Connection
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from holdfast._errors import HoldfastError, InvalidValue
+from holdfast._names import format_count
 from holdfast._types import Zone
 from holdfast.alarms.declaration import AlarmDeclaration
 from holdfast.detect.detector import DEFAULT_DETECTOR
@@ -22,9 +25,17 @@ from holdfast.replay.files import ReadingOptions, RecordedFiles
 from holdfast.replay.judges import ALARMS, DetectorJudge, ReplayedVerdict
 from holdfast.replay.report import ReplayResult
 from holdfast.replay.rows import LabelTable, Rows, concatenate
-from holdfast.replay.timeline import HORIZON_SECONDS, OutOfOrder, RecordedBin, Timeline, find_bin_seconds
+from holdfast.replay.timeline import (
+    HORIZON_SECONDS,
+    OutOfOrder,
+    RecordedBin,
+    Timeline,
+    check_bin_seconds,
+    find_bin_seconds,
+)
 from holdfast.replay.windows import StateSpan, WindowBuilder
 from holdfast.telemetry.bins import BIN_SECONDS, BinKey
+from holdfast.telemetry.block import Integers
 from holdfast.telemetry.context import Deployment, SharedResource
 from holdfast.telemetry.window import Window
 
@@ -179,7 +190,7 @@ class _Reading:
                 rows=assembly.rows,
                 bad_rows=files.bad_rows,
                 lost_requests=assembly.lost_requests,
-                notes=[*files.notes, *assembly.notes, *notes],
+                notes=[*files.notes, *assembly.notes, *self._note_left_out(zones, assembly, labels.keys), *notes],
                 reading_seconds=timer.found["reading"],
                 alarm_seconds=timer.found["alarms"],
             )
@@ -199,6 +210,27 @@ class _Reading:
             workload = self._options.find_workload(name)
             found[name] = tuple(sorted(zones)) if workload is None else workload.zones
         return found
+
+    def _note_left_out(
+        self, zones: Mapping[str, tuple[Zone, ...]], assembly: "_Assembly", keys: Sequence[BinKey]
+    ) -> list[str]:
+        """Return a note for each zone that the settings do not list. Raise InvalidValue if no row is left."""
+        left_out: Counter[tuple[str, Zone]] = Counter()
+        for number, count in assembly.rows_by_series.items():
+            key = keys[number]
+            if key.zone not in zones[key.workload]:
+                left_out[key.workload, key.zone] += count
+        if left_out and left_out.total() == assembly.rows:
+            listed = "; ".join(
+                f"{name} has {', '.join(zones[name])}" for name in sorted({name for name, _ in left_out})
+            )
+            found = ", ".join(sorted({zone for _, zone in left_out}))
+            raise InvalidValue(f"no row is of a zone that the settings list: {listed}; rows have {found}")
+        return [
+            f"{format_count(count, 'row')} of zone {zone}, which is not one of {name}'s zones in the settings, "
+            f"{'was' if count == 1 else 'were'} left out"
+            for (name, zone), count in sorted(left_out.items())
+        ]
 
     def _create_judges(
         self, zones: Mapping[str, tuple[Zone, ...]], seconds: float, keys: Sequence[BinKey], notes: list[str]
@@ -224,6 +256,7 @@ class _Assembly:
         self._given, self._horizon = seconds, horizon
         self._timeline: Timeline | None = None
         self.rows = 0
+        self.rows_by_series: Counter[int] = Counter()
 
     @property
     def seconds(self) -> float:
@@ -242,6 +275,7 @@ class _Assembly:
         """Yield complete bins, in lists that are not empty."""
         for rows, watermark, seconds in self._find_seconds(files):
             self.rows += len(rows)
+            self.rows_by_series.update(dict(zip(*_count_values(rows.numbers), strict=True)))
             self._timeline = self._timeline or Timeline(seconds, self._horizon)
             if bins := list(self._timeline.add(rows, watermark)):
                 yield bins
@@ -254,12 +288,19 @@ class _Assembly:
         for number, chunk in enumerate(files.read(), 1):
             held.append(chunk.rows)
             watermark = chunk.watermark
+            if self._given is not None and number == 1:
+                check_bin_seconds(chunk.rows, self._given)
             seconds = seconds or chunk.seconds or find_bin_seconds(concatenate(held))
             if seconds is not None or number >= _MAX_LOOKAHEAD:
                 yield concatenate(held), watermark, seconds or BIN_SECONDS
                 held = []
         if held:
             yield concatenate(held), watermark, BIN_SECONDS
+
+
+def _count_values(numbers: Integers) -> tuple[list[int], list[int]]:
+    found, counts = np.unique(numbers, return_counts=True)
+    return found.tolist(), counts.tolist()
 
 
 class _Timer:

@@ -5,13 +5,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from holdfast._types import VerdictKind
+from holdfast._types import VerdictKind, Zone
 from holdfast.replay.judges import ReplayedVerdict
-from holdfast.replay.tables import Label
+from holdfast.replay.tables import EXPECTED, Label
 
 WEEK = 604_800.0
-EXPECTED = frozenset({"isolated", "instance", "shared", "regional", "unknown"})
-"""The kinds of labels for which a verdict is expected."""
 RIGHT, WRONG, MISSED, NONE_EXPECTED = "right", "wrong", "missed", "none expected"
 
 
@@ -84,6 +82,15 @@ class Recording:
         """Return when the measurements of the time `at` had arrived."""
         start = at // self.seconds * self.seconds
         return max(start + self.seconds, self.arrivals.get(start, start + self.seconds))
+
+
+def find_label_notes(labels: Sequence[Label], zones: Mapping[str, Sequence[Zone]]) -> list[str]:
+    """Return notes about labels that expect no verdict, and labels of zones that were not replayed."""
+    known = sorted({zone for each in zones.values() for zone in each})
+    unknown = sorted({label.zone for label in labels if label.zone is not None and label.zone not in known})
+    others = sorted({label.kind for label in labels if label.kind not in EXPECTED})
+    notes = [f"labels of the kind {each} expect no verdict" for each in others]
+    return [*notes, *(f"labels name the zone {each}, which was not replayed: {', '.join(known)}" for each in unknown)]
 
 
 def score_judge(

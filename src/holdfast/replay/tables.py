@@ -1,6 +1,7 @@
 """Parse the small CSV files beside a recording: labels, deploys, states of zones, shared resources. Pure."""
 
 import csv
+import difflib
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from holdfast.replay.windows import StateSpan
 from holdfast.telemetry.context import Deployment, SharedResource
 
 Value = TypeVar("Value")
+EXPECTED = ("isolated", "instance", "shared", "regional", "unknown")
+"""The kinds of labels for which a verdict is expected."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +40,12 @@ def parse_labels(name: str, text: str) -> list[Label]:
         start, end = _parse_span(row)
         kind = row["kind"].lower()
         if not kind:
-            raise InvalidValue("kind is blank: expected isolated, instance, shared, regional, unknown or another word")
+            raise InvalidValue(f"kind is blank: expected {', '.join(EXPECTED)}, or another word for no verdict")
+        if kind not in EXPECTED and (close := difflib.get_close_matches(kind, EXPECTED, n=1, cutoff=0.75)):
+            raise InvalidValue(
+                f"kind {kind[:40]!r}: did you mean {close[0]}? Known kinds are {', '.join(EXPECTED)}; "
+                "use a word that is not like any of them if you expect no verdict"
+            )
         zone, resource, instance = (row.get(each) or None for each in ("zone", "resource", "instance"))
         if kind == "isolated" and zone is None:
             raise InvalidValue("zone is blank: a failure of the kind isolated needs its zone")

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from holdfast._errors import InvalidValue
 from holdfast.replay.rows import Rows, concatenate
 from holdfast.telemetry.collector import DEFAULT_LATENESS, GRACE_SECONDS, MAX_AHEAD_SECONDS
 
@@ -120,3 +121,19 @@ def find_bin_seconds(rows: Rows) -> float | None:
     steps = np.round(np.diff(starts)[np.diff(numbers) == 0], 3)
     lengths, counts = np.unique(steps[(steps >= MIN_BIN_SECONDS) & (steps <= MAX_BIN_SECONDS)], return_counts=True)
     return float(lengths[np.argmax(counts)]) if len(lengths) else None
+
+
+def check_bin_seconds(rows: Rows, seconds: float) -> None:
+    """Raise InvalidValue if rows that are a fixed time apart cannot be put into bins of this length."""
+    apart = find_bin_seconds(rows)
+    if apart is None:
+        return
+    steps = (rows.starts - rows.starts[0]) / apart
+    if np.any(np.abs(steps - np.rint(steps)) > 1e-3):
+        return  # rows at any time fit bins of any length
+    ratio = max(apart, seconds) / min(apart, seconds)
+    if not math.isclose(ratio, round(ratio), rel_tol=1e-6):
+        raise InvalidValue(
+            f"rows are {apart:g} s apart; --bin-seconds {seconds:g} does not fit: "
+            f"leave it out, or use a multiple of {apart:g}"
+        )

@@ -99,20 +99,21 @@ def test_a_slow_receiver_is_given_up_and_may_have_the_message(receiver: WebhookR
     receiver.answers.append(answer)
     failure, text = failure_of(open_channel("webhook", url=receiver.url), timeout=0.2)
     assert failure.kind is FailureKind.TIMEOUT
-    assert text == "http://127.0.0.1 did not answer within 0.2 s"
+    assert text == f"http://127.0.0.1:{receiver.server_port} did not answer within 0.2 s"
 
 
 def test_a_receiver_that_is_down_cannot_have_the_message() -> None:
-    failure, text = failure_of(open_channel("webhook", url=f"http://127.0.0.1:{free_port()}/hook/secret-path"))
+    port = free_port()
+    failure, text = failure_of(open_channel("webhook", url=f"http://127.0.0.1:{port}/hook/secret-path"))
     assert failure.kind is FailureKind.UNSENT
-    assert text == "http://127.0.0.1 cannot be reached: Connection refused"
+    assert text == f"http://127.0.0.1:{port} cannot be reached: Connection refused"
 
 
 def test_a_certificate_must_be_valid(server_context: ssl.SSLContext) -> None:
     with receiving(server_context) as receiver:
         failure, text = failure_of(open_channel("webhook", url=receiver.url))
         assert failure.kind is FailureKind.PERMANENT
-        assert text.startswith("https://127.0.0.1 has no valid certificate: ")
+        assert text.startswith(f"https://127.0.0.1:{receiver.server_port} has no valid certificate: ")
         assert receiver.requests == []
 
 

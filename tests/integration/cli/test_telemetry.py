@@ -43,7 +43,7 @@ def test_a_signal_ends_the_reading_of_a_pipe_after_all_lines_were_sent(
     process.send_signal(number)
     out, err = process.communicate(timeout=STUCK)
     assert (process.returncode, err) == (0, "")
-    assert json.loads(out) == {"sent": 3, "refused": 0, "dropped": 0}
+    assert json.loads(out) == {"sent": 3, "refused": 0, "dropped": 0, "late": 0, "too_late": 0}
     assert receiver.lines == [b"one", b"two", b"half"]
 
 
@@ -63,5 +63,5 @@ def test_files_are_followed_through_rotation_until_a_signal(tmp_path: Path, rece
     process.send_signal(signal.SIGTERM)
     out, _ = process.communicate(timeout=STUCK)
     assert process.returncode == 0
-    assert json.loads(out) == {"sent": 150, "refused": 0, "dropped": 0}
+    assert json.loads(out) == {"sent": 150, "refused": 0, "dropped": 0, "late": 0, "too_late": 0}
     assert receiver.lines == [b"%d-%d" % (generation, number) for generation in range(3) for number in range(50)]

@@ -75,7 +75,7 @@ def test_operations_are_found_in_all_periods_with_the_end_of_their_newest_one() 
     reader.minute({**bins([AZ1], HOME), **bins([AZ2], LIST)})
     reader.minute({})
     assert reader.read().measured == {MeasuredOperation(HOME): reader.at - 60, MeasuredOperation(LIST): reader.at - 60}
-    assert reader.read(4).watched == (False, True, True, True)
+    assert reader.read(4).watched == (False, False, True, True)  # it may have started within the first minute
     reader.minute({})
     reader.minute({})
     assert reader.read().measured == {}
@@ -231,7 +231,7 @@ def test_a_window_of_less_than_a_minute_slides_by_ten_seconds(seconds: float, pe
 
 def test_a_period_is_whole_only_if_all_of_its_minutes_are_stored() -> None:
     reader = Reader(period=120)
-    for is_running in (True, True, True, False, False, True):
+    for is_running in (True, True, True, True, False, False, True):
         if is_running:
             reader.minute(bins([AZ1]))
         else:

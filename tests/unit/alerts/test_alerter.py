@@ -129,7 +129,7 @@ def test_a_message_that_fails_for_a_day_is_given_up_and_recorded(
     world.run()
     world.run(GIVE_UP_SECONDS)
     assert world.states() == [(OPENED, "failed")]
-    assert [each.error for each in world.store.get(ID).deliveries] == ["DeliveryFailed: down"]
+    assert [each.error for each in world.store.get(ID).deliveries] == ["down"]
     assert "alert on-call was not told of verdict" in caplog.text
 
 
@@ -291,4 +291,4 @@ def test_a_test_message_says_what_happened_and_never_raises() -> None:
     assert send_test(Alert(name="on-call", channel=channel), None, START).error is None
     assert channel.events == [AlertEvent.TEST]
     channel.errors = [DOWN]
-    assert send_test(Alert(name="on-call", channel=channel), None, START).error == "DeliveryFailed: down"
+    assert send_test(Alert(name="on-call", channel=channel), None, START).error == "down"

@@ -73,3 +73,4 @@ def test_a_test_says_that_nothing_has_failed_and_names_no_command() -> None:
     assert test.title == "test of the alert on-call"
     assert test.lines[0] == "This is a test of the alert on-call. Nothing has failed."
     assert "holdfast alerts" not in test.text
+    assert test.to_fields()["command"] is None

@@ -1,6 +1,7 @@
 """`holdfast alerts`: who was told, acknowledge, snooze, and tests of the channels."""
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -132,7 +133,7 @@ class TestTest:
         assert ran.code == 1
         results = {each["alert"]: each["error"] for each in json.loads(ran.out)}
         assert results["good"] is None
-        assert "cannot be reached: Connection refused" in results["down"]
+        assert re.fullmatch(r"http://127\.0\.0\.1:\d+ cannot be reached: Connection refused", results["down"])
         assert results["unset"] == (
             "alert unset: environment variable NO_SUCH_VARIABLE_FOR_ALERTS is not set, or empty"
         )
@@ -140,6 +141,14 @@ class TestTest:
         [request] = receiver.requests
         assert request.content["event"] == "test"
         assert request.content["link"] == "https://holdfast.example/"
+        assert request.content["command"] is None, "no store has the test"
+
+    def test_json_is_the_only_document_on_standard_output(self, run: Run, here: Path) -> None:
+        (here / "holdfast.toml").write_text(SETTINGS + '[[alert]]\nname = "log"\nchannel = "stdout"\n')
+        ran = run("alerts", "test", "--json")
+        assert (ran.code, json.loads(ran.out)) == (0, [{"alert": "log", "error": None}])
+        assert json.loads(ran.err)["event"] == "test"
+        assert '"event":"test"' in run("alerts", "test").out
 
     def test_one_alert_can_be_tested_alone(self, run: Run, receiver: WebhookReceiver, here: Path) -> None:
         ran = run("alerts", "test", "good")

@@ -59,6 +59,7 @@ def test_a_picture_is_drawn(run: Run, recording: Path) -> None:
     ran = run("replay", "bins.csv", "--detector", "threshold", "--against", "labels.csv", "--svg", "out.svg")
     assert ran.code == 0
     assert ElementTree.parse("out.svg").getroot().tag.endswith("svg")
+    assert "the picture is in out.svg" in ran.err
 
 
 def test_the_picture_of_several_workloads_shows_the_first(run: Run, recording: Path) -> None:
@@ -88,12 +89,37 @@ def test_settings_have_the_zones_of_a_workload(run: Run, recording: Path) -> Non
     assert [each["judge"] for each in found["judges"]] == ["threshold", "alarms"]
 
 
+SHOP = '[[workload]]\nname = "shop"\nregion = "us-east-1"\nzones = [{zones}]\n[workload.detector]\nname = "threshold"\n'
+
+
+def test_rows_of_zones_that_the_settings_do_not_list_are_left_out_with_a_note(run: Run, recording: Path) -> None:
+    (recording / "holdfast.toml").write_text(SHOP.format(zones='"use1-az1", "use1-az3"'))
+    note = "40 rows of zone use1-az2, which is not one of shop's zones in the settings, were left out"
+    missed = "labels name the zone use1-az2, which was not replayed: use1-az1, use1-az3"
+    assert f"holdfast: {note}\n" in run("replay", "bins.csv").err
+    found = run("replay", "bins.csv", "--no-alarms", "--json", "--against", "labels.csv").result
+    assert found["notes"] == [note, missed]
+
+
+def test_a_recording_without_any_zone_of_the_settings_is_an_error(run: Run, recording: Path) -> None:
+    (recording / "holdfast.toml").write_text(SHOP.format(zones='"use1-az4", "use1-az5"'))
+    ran = run("replay", "bins.csv", "--no-alarms")
+    assert (ran.code, ran.out) == (2, "")
+    assert "shop has use1-az4, use1-az5; rows have use1-az1, use1-az2, use1-az3" in ran.err
+
+
+def test_labels_of_other_words_expect_no_verdict_and_a_note_says_so(run: Run, recording: Path) -> None:
+    (recording / "deploy.csv").write_text(f"start,end,kind,zone\n{START},{START + 9},deploy,use1-az1\n")
+    ran = run("replay", "bins.csv", "--detector", "threshold", "--no-alarms", "--against", "deploy.csv")
+    assert (ran.code, ran.err) == (0, "holdfast: labels of the kind deploy expect no verdict\n")
+
+
 def test_bad_rows_are_an_error_or_counted(run: Run, recording: Path) -> None:
     (recording / "bad.csv").write_text((recording / "bins.csv").read_text() + "oops\n")
     ran = run("replay", "bad.csv")
     assert (ran.code, ran.err) == (2, "holdfast: bad.csv, line 122: expected 10 fields, found 1\n")
     ran = run("replay", "bad.csv", "--skip-bad", "--detector", "threshold", "--no-alarms")
-    assert (ran.code, "1 bad rows skipped" in ran.out) == (0, True)
+    assert (ran.code, "1 bad row skipped\n" in ran.out) == (0, True)
 
 
 def test_a_healthy_recording_has_no_verdicts(run: Run, here: Path) -> None:
@@ -113,6 +139,7 @@ def test_a_healthy_recording_has_no_verdicts(run: Run, here: Path) -> None:
         (("bins.csv", "--label", "zone="), "--label 'zone=': expected name=value"),
         (("bins.csv", "--against", "none.csv"), "none.csv cannot be read"),
         (("bins.csv", "--bin-seconds", "0"), "Must be >= 0.5"),
+        (("bins.csv", "--bin-seconds", "7"), "rows are 10 s apart; --bin-seconds 7 does not fit"),
         (("bins.csv", "--force"), "--force is for the file of --svg"),
     ],
 )

@@ -1,5 +1,6 @@
 """`holdfast telemetry send`: lines from files and standard input to a server."""
 
+import json
 import os
 import sys
 from collections.abc import Iterator
@@ -30,7 +31,7 @@ def test_files_are_sent_in_order_and_counted(
     (here / "one").write_bytes(b"\n".join(lines[:7_000]) + b"\r\n\n")
     (here / "two").write_bytes(b"\n".join(lines[7_000:]))
     ran = run("telemetry", "send", "one", "two", "--server", receiver.address, "--json")
-    assert ran.result == {"sent": 12_000, "refused": 0, "dropped": 0}
+    assert ran.result == {"sent": 12_000, "refused": 0, "dropped": 0, "late": 0, "too_late": 0}
     assert [line.strip() for line in receiver.lines] == lines
     assert receiver.tokens == {"Bearer secret"}
 
@@ -55,6 +56,19 @@ def test_refused_lines_are_told_with_the_reason(here: Path, run: Run, receiver: 
     assert (ran.code, ran.out) == (1, "2 lines sent, 1 of them refused by the server; 0 not sent\n")
     assert "a bad line" in ran.err
     assert "1 line refused and 0 not sent" in ran.err
+
+
+def test_requests_that_arrive_late_or_too_late_are_counted(here: Path, run: Run, receiver: TelemetryReceiver) -> None:
+    (here / "late").write_text("old\nold\ngood\n")
+    ran = run("telemetry", "send", "late", "--server", receiver.address)
+    assert (ran.code, ran.out.splitlines()[1]) == (
+        0,
+        "2 requests arrived late: stored, but not judged; 0 too late: dropped by the server",
+    )
+    (here / "too_late").write_text("ancient\ngood\nold\n")
+    ran = run("telemetry", "send", "too_late", "--server", receiver.address, "--json")
+    assert (ran.code, json.loads(ran.out)) == (1, {"sent": 3, "refused": 0, "dropped": 0, "late": 1, "too_late": 1})
+    assert "the server dropped 1 request" in ran.err
 
 
 def test_a_server_that_is_unavailable_is_told(here: Path, run: Run, receiver: TelemetryReceiver) -> None:

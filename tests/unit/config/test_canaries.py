@@ -107,7 +107,7 @@ def test_a_mistake_is_told_with_its_setting(tmp_path: Path) -> None:
 
     every_row(
         [
-            ('operation = "Home/Index"', "workload[0].canary[0]: Object missing required field `endpoint`"),
+            ('operation = "Home/Index"', "workload[0].canary[0].endpoint is missing"),
             (TEMPLATE.replace("Home/", ""), "workload[0].canary[0].operation: expected SERVICE/NAME"),
             (TEMPLATE.replace("{zone}", "a"), "workload[0].canary[0].endpoint: expected text with {zone}"),
             (TEMPLATE.replace("{zone}", "{zone}{x}"), "canary[0].endpoint: expected text with {zone}, and no other"),

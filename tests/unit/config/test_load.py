@@ -546,7 +546,23 @@ class TestLists:
             (("'use1-az2'", "7"), 4, "workload[0].zones[1]: expected text, found 7"),
             (("['use1-az1', 'use1-az2']", "'use1-az1'"), 4, "workload[0].zones: expected a list, found"),
             (("'use1-az2'", "'use1-az1'"), 4, "workload[0].zones: expected every zone once, found use1-az1, use1-az1"),
-            ((", 'use1-az2'", ""), 4, "workload[0].zones: expected a list of length >= 2, found a list"),
+            ((", 'use1-az2'", ""), 4, "workload[0].zones: expected at least 2 zones, found 1"),
+            (("[[workload]]", "[workload]"), 1, "workload: expected a list, found a table: write [[workload]], not ["),
+            (
+                (END, END + "[workload.canary]\n"),
+                5,
+                "workload[0].canary: expected a list, found a table: write [[workload.canary]], not [workload.canary]",
+            ),
+            (
+                ("zones = ['use1-az1', ", "zones = ['euw1-az1', "),
+                4,
+                "workload[0].zones: euw1-az1 is a zone of eu-west-1",
+            ),
+            (
+                ("['use1-az1', 'use1-az2']", f"{[f'use1-az{number}' for number in range(33)]}"),
+                4,
+                "workload[0].zones: expected at most 32 zones, found 33",
+            ),
             (("'shop'", "'a b'"), 2, "workload[0].name: expected text matching regex"),
             (
                 (END, END + "fault_statuses = ['5xx', '3xx']\n"),
@@ -587,7 +603,7 @@ class TestLists:
         assert str(caught.value).startswith(f"{file}, line {line}: {complaint}")
 
     def test_a_setting_that_is_missing_is_named(self, tmp_path: Path) -> None:
-        with pytest.raises(SettingsError, match=r"workload\[0\]: .*zones"):
+        with pytest.raises(SettingsError, match=r"holdfast.toml, line 1: workload\[0\].zones is missing$"):
             load(self.write(tmp_path, "[[workload]]\nname = 'shop'\nregion = 'us-east-1'\n"), {})
 
     def test_a_name_that_is_given_twice_is_refused(self, tmp_path: Path) -> None:

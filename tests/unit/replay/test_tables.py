@@ -44,6 +44,8 @@ def test_deploys_states_and_resources_are_read() -> None:
         (parse_labels, "start,kind\n5\n", "t.csv, line 2: expected 2 fields, found 1"),
         (parse_labels, "start,kind\nx,isolated\n", "t.csv, line 2: 'x' is no time"),
         (parse_labels, "start,kind\n5,\n", "line 2: kind is blank"),
+        (parse_labels, "start,kind\n5,regional\n6,isolatedd\n", "line 3: kind 'isolatedd': did you mean isolated?"),
+        (parse_labels, "start,kind\n5,zonal\n6,share\n", "line 3: kind 'share': did you mean shared? Known kinds are "),
         (parse_labels, "start,kind,zone\n5,isolated,\n", "line 2: zone is blank"),
         (parse_labels, "start,end,kind\n5,4,regional\n", "line 2: end is before start"),
         (parse_labels, "start,kind\n5," + "x" * 140_000, "line 2: field larger"),

@@ -3,8 +3,9 @@
 import numpy as np
 import pytest
 
+from holdfast._errors import InvalidValue
 from holdfast.replay.rows import Rows
-from holdfast.replay.timeline import OutOfOrder, RecordedBin, Timeline, find_bin_seconds
+from holdfast.replay.timeline import OutOfOrder, RecordedBin, Timeline, check_bin_seconds, find_bin_seconds
 from tests.unit.replay.recorded import START, read
 
 HEADER = "time,arrived,operation,zone,requests,faults\n"
@@ -67,6 +68,21 @@ def test_a_pause_of_more_than_a_day_is_skipped() -> None:
 def test_the_length_of_a_bin_is_that_between_the_rows_of_a_series() -> None:
     assert find_bin_seconds(build((0, None), (60, None), (120, None), (240, None), (300, None))) == 60
     assert find_bin_seconds(build((0, None))) is None
+
+
+@pytest.mark.parametrize("seconds", [0.5, 5.0, 10.0, 60.0, 600.0])
+def test_bins_may_have_a_multiple_or_a_part_of_the_time_between_rows(seconds: float) -> None:
+    check_bin_seconds(build((0, None), (10, None), (20, None), (50, None)), seconds)
+
+
+def test_bins_that_do_not_fit_the_time_between_rows_are_refused() -> None:
+    with pytest.raises(InvalidValue, match="rows are 10 s apart; --bin-seconds 7 does not fit"):
+        check_bin_seconds(build((0, None), (10, None), (20, None), (50, None)), 7.0)
+
+
+def test_bins_of_any_length_fit_rows_at_any_time() -> None:
+    check_bin_seconds(build((0, None), (10, None), (23, None), (33, None)), 7.0)
+    check_bin_seconds(build((0, None)), 7.0)
 
 
 def test_a_part_of_rows_keeps_its_latencies() -> None:

@@ -74,15 +74,32 @@ def send(
                 if not sender.send(part, stop):
                     break
                 progress.update(task, description=f"{format_count(sink.sent_lines, 'line')} sent")
+    _print_summary(sink, lines.overlong_lines, as_json=json)
+
+
+def _print_summary(sink: ServerSink, overlong_lines: int, *, as_json: bool) -> None:
+    """Print the counts of lines and requests. Raise HoldfastError if the server has not got or kept them all."""
     sent, refused = sink.sent_lines, sink.refused_lines
-    dropped = sink.dropped_lines + sink.held_lines + lines.overlong_lines
+    dropped = sink.dropped_lines + sink.held_lines + overlong_lines
     text = f"{format_count(sent, 'line')} sent, {refused:,} of them refused by the server; {dropped:,} not sent"
-    print_result({"sent": sent, "refused": refused, "dropped": dropped}, text, as_json=json)
+    late, too_late = sink.late_requests, sink.too_late_requests
+    if late or too_late:
+        text += (
+            f"\n{format_count(late, 'request')} arrived late: stored, but not judged; "
+            f"{too_late:,} too late: dropped by the server"
+        )
+    counts = {"sent": sent, "refused": refused, "dropped": dropped, "late": late, "too_late": too_late}
+    print_result(counts, text, as_json=as_json)
     sys.stdout.flush()  # before an error goes to standard error
     if sink.held_lines:
         raise EngineUnavailable("the server is unavailable: check that it runs, and send the input again")
     if refused or dropped:
         raise HoldfastError(f"{format_count(refused, 'line')} refused and {dropped:,} not sent: see the messages above")
+    if too_late:
+        raise HoldfastError(
+            f"the server dropped {format_count(too_late, 'request')}, more than a minute after their bin: "
+            "send lines as they are written, or look at old ones with `holdfast replay`"
+        )
 
 
 class StopSignals:

@@ -57,6 +57,10 @@ class ServerSink(BufferedSink):
         super()._reset()
         self.refused_lines = 0
         """Lines that the server refused: not in embedded metric format, or of an unknown workload or zone."""
+        self.late_requests = 0
+        """Requests that the server stored, but that arrived too late for a verdict."""
+        self.too_late_requests = 0
+        """Requests that the server dropped, because they arrived too late to be stored."""
         self._connection: http.client.HTTPConnection | None = None
         self._accepts_gzip = False
         self._log_limiter = LogLimiter(1, 60.0)  # a sender with a wrong token is refused four times a second
@@ -87,6 +91,8 @@ class ServerSink(BufferedSink):
             raise http.client.HTTPException(f"the answer is a redirect to {location[:200]}: use its address instead")
         if status < 300:
             self._accepts_gzip = "gzip" in (response.getheader("Accept-Encoding") or "").lower()
+            self.late_requests += answer.late
+            self.too_late_requests += answer.too_late
             self._report_refused(answer.refused, f"first reason: {answer.reason or 'none given'}")
         else:  # sending the same lines again would be useless
             reason = f"HTTP {status}: {answer.detail or 'no reason given'}"
@@ -133,6 +139,8 @@ def _build_error(response: http.client.HTTPResponse) -> Exception:
 class _Answer(msgspec.Struct, frozen=True):
     refused: int = 0
     reason: str | None = None
+    late: int = 0
+    too_late: int = 0
     detail: str | None = None  # only of a problem
 
 
