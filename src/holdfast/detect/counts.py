@@ -279,7 +279,9 @@ def advance_counts(
     extra = np.maximum(1.0, (PRIOR_VARIANCE + state.measured) / (PRIOR_VARIANCE + state.fitted))
     weights = conditions.in_pool[:, None] / (1.0 + noise * extra[:, None] * expected)
     # By stream, for the operations and the pool.
-    noises = np.append(noise * extra, _get_pool_noise(state.pool_noise, HIGHEST_NOISE))[:, None]
+    size = (weights * expected).sum(axis=1)
+    pool_noise = _get_pool_noise(state.pool_noise, _expect_pool_noise(noise * extra, size), HIGHEST_NOISE)
+    noises = np.append(noise * extra, pool_noise)[:, None]
     clumps = np.append(clump * extra, clump)[:, None]
     k, e = _with_pool(faults, weights), _with_pool(expected, weights)
     keep = OTHERS_WEIGHT ** (seconds / BIN)
@@ -303,8 +305,10 @@ def advance_counts(
     others = add_evidence(state.against_others, others_step, CEILING_OTHERS, CEILING_OTHERS, seconds)
     # Noise that lasts for a block adds up. It is counted as if all of it were in one bin.
     block = max(PAST_BLOCK / seconds, 1.0)
-    past_pool = _get_pool_noise(state.past_pool_noise, HIGHEST_NOISE * block)
-    past_noises = np.append(past_noise * block * extra, past_pool)[:, None]
+    past_by_operation = past_noise * block * extra
+    prior = _expect_pool_noise(past_by_operation, size)
+    past_pool = _get_pool_noise(state.past_pool_noise, prior, HIGHEST_NOISE * block)
+    past_noises = np.append(past_by_operation, past_pool)[:, None]
     past_clumps = np.append(past_clump * extra, past_clump)[:, None]
     past_step = measure_evidence(k / past_clumps, e / past_clumps, 1.0 / past_noises)
     past = add_evidence(state.against_past, past_step, limits, limits + HEADROOM, seconds)
@@ -421,9 +425,15 @@ def _measure_noise(k: Array, mean: Array, uncertainty: Array, clump: float, bins
     return [float((weight * noise).sum()), float(weight.sum())]
 
 
-def _get_pool_noise(sums: Array, highest: float) -> float:
+def _expect_pool_noise(noise: Array, size: Array) -> float:
+    """Return the noise of the pool before it is measured: that of its operations averages out, if there are many."""
+    total = float(size.sum())
+    return PRIOR_POOL_NOISE + (float((noise * size**2).sum()) / total**2 if total > 0 else 0.0)
+
+
+def _get_pool_noise(sums: Array, prior: float, highest: float) -> float:
     total, weight = sums.tolist()
-    found = (total + PRIOR_POOL_NOISE * PRIOR_BLOCKS) / (weight + PRIOR_BLOCKS)
+    found = (total + prior * PRIOR_BLOCKS) / (weight + PRIOR_BLOCKS)
     return float(min(max(found, LOWEST_POOL_NOISE), highest))
 
 

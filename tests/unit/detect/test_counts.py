@@ -72,7 +72,12 @@ def read_slowly(state: CountState, requests: Array, faults: Array, conditions: C
     k.append([sum(weight[o][z] * k[o][z] for o in range(OPERATIONS)) for z in zones])
     e.append([sum(weight[o][z] * e[o][z] for o in range(OPERATIONS)) for z in zones])
     sums = (state.pool_noise.tolist(), 2.0), (state.past_pool_noise.tolist(), 60.0)
-    pool = [min(max((total + 0.05 * 3) / (count + 3), 0.001), highest) for (total, count), highest in sums]
+    size = [sum(weight[o][z] * e[o][z] for z in zones) for o in range(OPERATIONS)]
+    pool = []
+    for ((total, count), highest), by_bin in zip(sums, (noise, 30 * past_noise), strict=True):
+        own = sum(by_bin * extra[o] * size[o] ** 2 for o in range(OPERATIONS))
+        prior = 0.05 + (own / sum(size) ** 2 if sum(size) else 0.0)
+        pool.append(min(max((total + prior * 3) / (count + 3), 0.001), highest))
     found = Reading(k, e, [], [], *([[[0.0] * ZONES for _ in THRESHOLDS] for _ in RISES] for _ in range(3)))
     for s, limit in enumerate(THRESHOLDS):
         is_pool = s == OPERATIONS
