@@ -21,6 +21,10 @@ class SentRequest(msgspec.Struct, frozen=True, kw_only=True):
     seconds: float
 
     @property
+    def ended_at(self) -> float:
+        return self.at + self.seconds
+
+    @property
     def failed(self) -> bool:
         """True if there was no answer, or an error of the server."""
         return self.status == 0 or self.status >= 500

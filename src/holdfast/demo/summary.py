@@ -72,8 +72,9 @@ def summarize(
         seconds_to_verdict=_since(fault_at, verdict_at),
         seconds_to_out=_since(fault_at, out_at),
         seconds_to_last_request=_since(fault_at, last),
-        before_fault=_phase([request for request in sent if request.at < fault_at]),
-        until_last_request=_phase([request for request in sent if fault_at <= request.at <= border]),
+        # A request that was under way when the fault began may fail because of it.
+        before_fault=_phase([request for request in sent if request.ended_at < fault_at]),
+        until_last_request=_phase([each for each in sent if fault_at <= each.ended_at and each.at <= border]),
         after=_phase([request for request in sent if request.at > max(border, fault_at)]),
         wrong_zones=sorted({accused for accused, at in accusations if accused != zone or at < fault_at}),
     )
