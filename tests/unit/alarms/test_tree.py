@@ -11,6 +11,7 @@ from holdfast.alarms.alarm import MAX_NAME
 from holdfast.alarms.declaration import AlarmDeclaration, MeasuredOperation
 from holdfast.alarms.metric_alarm import TreatMissingData
 from holdfast.alarms.tree import EVENT_ACTION, MAX_ROLLED_UP, AlarmTree, TreeBuilder, name_operation
+from holdfast.telemetry import SharedResource
 
 ZONES = Zone("use1-az1"), Zone("use1-az2"), Zone("use1-az3")
 HOME, LIST = Operation("Home", "Index"), Operation("Products", "List")
@@ -242,3 +243,14 @@ def test_rules_of_long_names_are_split_before_they_are_too_long() -> None:
     tree = build(*map(MeasuredOperation, operations))
     assert "az1-availability-2" in tree.get_children("az1-availability")
     assert len(tree.get_children("az1-availability")) < MAX_ROLLED_UP
+
+
+def test_detectors_are_shown_the_resources_with_their_zones_where_they_are_known() -> None:
+    resources = (("orders-db", (HOME,)), ("cache", (LIST,)))
+    declared = AlarmDeclaration(
+        workload="shop", zones=ZONES, resources=resources, resource_zones={"orders-db": ZONES[0]}
+    )
+    assert declared.list_resources() == (
+        SharedResource("orders-db", (HOME,), ZONES[0]),
+        SharedResource("cache", (LIST,), None),
+    )

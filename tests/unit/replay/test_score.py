@@ -5,7 +5,7 @@ from typing import Any
 from holdfast._types import VerdictKind, Zone
 from holdfast.replay.judges import ReplayedVerdict
 from holdfast.replay.report import ReplayResult, build_report
-from holdfast.replay.score import WEEK, Recording, score_judge
+from holdfast.replay.score import WEEK, Recording, find_label_notes, score_judge
 from holdfast.replay.tables import Label
 from tests.table import rows
 
@@ -105,4 +105,14 @@ def test_the_report_is_plain_and_has_scores_only_with_labels() -> None:
     assert report["judges"][0]["right"] == 1
     assert build_report(result, scores, has_labels=False)["judges"] == [
         {"judge": "d", "isolations": 1, "false": 0, "false_per_week": 0.0}
+    ]
+
+
+def test_notes_name_labels_that_expect_nothing_and_zones_that_were_not_replayed() -> None:
+    zones = {"shop": (ONE,), "other": (TWO,)}
+    assert find_label_notes([label(100, 200), label(100, 200, "regional", zone=None)], zones) == []
+    found = find_label_notes([label(100, 200, "deploy"), label(100, 200, zone=Zone("z9"))], zones)
+    assert found == [
+        "labels of the kind deploy expect no verdict",
+        "labels name the zone z9, which was not replayed: z1, z2",
     ]
