@@ -4,7 +4,7 @@ Zone: an AZ-ID such as `use1-az1`, never the account-specific name. Workload: on
 evacuated as a whole. Times are seconds since the epoch, durations are seconds, both as float.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NewType, Protocol, TypeVar
@@ -205,6 +205,10 @@ class Verdict:
     evidence: Mapping[str, Any] = field(default_factory=dict, hash=False)
     is_confirmed: bool = True
     """Whether the latest window shows the failure. Without it, a verdict stays open for a while, but moves nothing."""
+
+    def is_about(self, zones: Collection[Zone]) -> bool:
+        """Return whether one of these zones fails. A shared resource that fails may be in another zone by now."""
+        return self.kind is not VerdictKind.SHARED and self.zone in zones
 
 
 Event = TypeVar("Event", contravariant=True)

@@ -328,7 +328,7 @@ def _choose(
     if known is not None and key == (known.kind, known.zone, known.resource):
         return _renew(known, window, evidence, is_confirmed=True), window.end
     if known is not None and not _is_lack_of_data(known) and _is_weaker(conclusion, known):
-        is_out = _is_zone_out(known, window)
+        is_out = known.is_about(window.zones_out)
         is_supported = known.kind is not VerdictKind.SHARED and any(
             each.excess >= STILL_BAD * state.worst.get(each.signal, 0.0) and each.signal in state.worst
             for each in findings
@@ -357,17 +357,12 @@ def _is_weaker(conclusion: _Conclusion, known: Verdict) -> bool:
     return kind is VerdictKind.HEALTHY
 
 
-def _is_zone_out(verdict: Verdict, window: Window) -> bool:
-    """Return whether nothing can be measured in the zone of a verdict. A shared resource may be elsewhere by now."""
-    return verdict.kind is not VerdictKind.SHARED and verdict.zone in window.zones_out
-
-
 def _clear_evidence_of(verdict: Verdict, streams: StreamState, window: Window) -> StreamState:
     """Return the state without the evidence of a verdict that has closed. Silence is no evidence."""
     if verdict.kind is VerdictKind.UNKNOWN:
         return streams
-    is_zonal = verdict.kind is not VerdictKind.SHARED and verdict.zone is not None
-    return clear_evidence(streams, window.zones.index(verdict.zone) if is_zonal else None)
+    found = [index for index, zone in enumerate(window.zones) if verdict.is_about((zone,))]
+    return clear_evidence(streams, found[0] if found else None)
 
 
 def _renew(verdict: Verdict, window: Window, evidence: Mapping[str, Any], *, is_confirmed: bool) -> Verdict:

@@ -13,6 +13,7 @@ from msgspec import Struct
 from holdfast._types import Operation, Side, Zone
 from holdfast.detect import counts, latency
 from holdfast.detect.cusum import CONFIRMED, SUSPICIOUS, Array, Mask
+from holdfast.detect.findings import MUCH_WORSE
 from holdfast.detect.measurements import Measurements, StreamKey
 from holdfast.detect.streams import StreamStep
 from holdfast.telemetry.window import Window
@@ -26,8 +27,6 @@ MISSING_REQUESTS, MISSING_BINS = 10.0, 3
 """Requests to a resource, and usual bins, that must be missing in a zone before its consumers count as affected."""
 REGIONAL_SLOWDOWN = math.log(1.5)
 """The latency of all zones drifts together, with the time of the day and with what is asked for."""
-MUCH_WORSE = 5.0
-"""Rise of the worst zone, divided by that of another one, from which the two do not have the same failure."""
 SIMILAR_RISE = 0.5
 """Rise of the faults from which they, not latency, say which zones have the same failure."""
 

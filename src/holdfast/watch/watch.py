@@ -30,7 +30,6 @@ from holdfast.watch.workload import (
     WatchedState,
     WatchedWorkload,
     build_unknown_verdict,
-    is_zone_out,
     start_workload,
 )
 
@@ -407,7 +406,7 @@ class WorkloadWatcher:
         closed = [
             known
             for known in watched.open.values()
-            if known.id != verdict.id and not is_zone_out(known, window.zones_out) and not is_part and not is_unknown
+            if known.id != verdict.id and not known.is_about(window.zones_out) and not is_part and not is_unknown
         ]
         is_new = verdict.kind is not VerdictKind.HEALTHY and verdict.id not in watched.open
         current = build_unknown_verdict(watched.name, end, missing) if is_unknown else verdict

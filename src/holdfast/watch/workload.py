@@ -106,11 +106,6 @@ def start_workload(workload: WatchedWorkload, store: WatchStore, bin_seconds: fl
     )
 
 
-def is_zone_out(verdict: Verdict, zones_out: frozenset[Zone]) -> bool:
-    """Return whether nothing can be measured in the zone of a verdict. A shared resource may be elsewhere by now."""
-    return verdict.kind is not VerdictKind.SHARED and verdict.zone in zones_out
-
-
 def build_unknown_verdict(workload: str, at: float, reason: str) -> Verdict:
     """Return the verdict for a time without enough measurements. It is not recorded."""
     return Verdict(
