@@ -31,7 +31,7 @@ from holdfast.detect.cusum import (
     halve,
 )
 
-RISES = np.array([1.75, 2.5, 4.0, 10.0, 40.0])[:, None, None]
+RISES = np.array([2.0, 2.8, 4.0, 10.0, 40.0])[:, None, None]
 """Rises that are looked for, as multiples of the expected count."""
 DEPLOY_RISES = [0, 2]
 """The rises, by index, whose evidence must outlast a deploy."""
@@ -46,7 +46,11 @@ LOWEST_RATIO, HIGHEST_RATIO = 0.3, 3.0
 """Permanent differences between zones: a prior of no difference, as a count, and limits."""
 OTHERS_WEIGHT = 0.8
 """Weight of a bin of the other zones for each bin of age: they are averaged over about 50 s."""
-PRIOR_OTHERS = 3.0
+PRIOR_OTHERS, HIGHEST_PRIOR_OTHERS = 3.0, 200.0
+"""Weight, as a count, of the usual rate beside the counts of the other zones, for a rate that fluctuates much or hardly
+at all. It follows from the noise around the own past."""
+USUAL_DEVIATION = 2.0
+"""Standard deviations up to which the other zones are as usual. Beyond, their usual rate says less about this one."""
 LOWEST_CLUMP, HIGHEST_CLUMP = 1.0, 4.0
 LOWEST_NOISE, HIGHEST_NOISE = 0.02, 2.0
 LOWEST_POOL_NOISE = 0.001
@@ -283,12 +287,20 @@ def advance_counts(
     pool_noise = _get_pool_noise(state.pool_noise, _expect_pool_noise(noise * extra, size), HIGHEST_NOISE)
     noises = np.append(noise * extra, pool_noise)[:, None]
     clumps = np.append(clump * extra, clump)[:, None]
+    # Noise that lasts for a block adds up. It is counted as if all of it were in one bin.
+    block = max(PAST_BLOCK / seconds, 1.0)
+    past_by_operation = past_noise * block * extra
+    past_prior = _expect_pool_noise(past_by_operation, size)
+    past_pool = _get_pool_noise(state.past_pool_noise, past_prior, HIGHEST_NOISE * block)
+    past_noises = np.append(past_by_operation, past_pool)[:, None]
     k, e = _with_pool(faults, weights), _with_pool(expected, weights)
     keep = OTHERS_WEIGHT ** (seconds / BIN)
     recent_k, recent_e = state.recent_faults * keep + k, state.recent_expected * keep + e
     unit = np.append(np.ones(len(requests)), clump)[:, None]
-    shape = (recent_k.sum(axis=1, keepdims=True) - recent_k) / unit + PRIOR_OTHERS
-    m = e * shape / ((recent_e.sum(axis=1, keepdims=True) - recent_e) / unit + PRIOR_OTHERS)
+    others_k, others_e = ((each.sum(axis=1, keepdims=True) - each) / unit for each in (recent_k, recent_e))
+    prior = _weigh_usual_rate(others_k, others_e, past_noises / block)
+    shape = others_k + prior
+    m = e * shape / (others_e + prior)
     step = measure_evidence(k / clumps, m / clumps, 1.0 / (noises + 1.0 / shape))
     limits = conditions.thresholds[:, None]
     evidence = add_evidence(state.evidence, step, limits, limits + HEADROOM, seconds) * active
@@ -300,15 +312,16 @@ def advance_counts(
         "evidence": evidence,
         "rising_bins": np.where(evidence > 0, state.rising_bins + 1, 0.0),
     }
-    spread = clumps * (1 + noises * k.sum(axis=1, keepdims=True) / max(int(active.sum()), 1))
-    others_step = _compare_with_others(k, e, spread)
-    others = add_evidence(state.against_others, others_step, CEILING_OTHERS, CEILING_OTHERS, seconds)
-    # Noise that lasts for a block adds up. It is counted as if all of it were in one bin.
-    block = max(PAST_BLOCK / seconds, 1.0)
-    past_by_operation = past_noise * block * extra
-    prior = _expect_pool_noise(past_by_operation, size)
-    past_pool = _get_pool_noise(state.past_pool_noise, prior, HIGHEST_NOISE * block)
-    past_noises = np.append(past_by_operation, past_pool)[:, None]
+    # Only streams with evidence are compared, because it takes long.
+    rising = np.flatnonzero((evidence > 0).any(axis=(0, 2)))
+    others = np.zeros_like(evidence)
+    others[:, rising] = add_evidence(
+        state.against_others[:, rising],
+        _compare_with_others(k[rising] / clumps[rising], e[rising], noises[rising]),
+        CEILING_OTHERS,
+        CEILING_OTHERS,
+        seconds,
+    )
     past_clumps = np.append(past_clump * extra, past_clump)[:, None]
     past_step = measure_evidence(k / past_clumps, e / past_clumps, 1.0 / past_noises)
     past = add_evidence(state.against_past, past_step, limits, limits + HEADROOM, seconds)
@@ -333,12 +346,47 @@ def measure_evidence(k: Array, m: Array, kappa: Array) -> Array:
     return found
 
 
-def _compare_with_others(k: Array, e: Array, spread: Array) -> Array:
-    """Return, for each rise, by how much a rise explains a zone's part of all counts (conditional binomial)."""
+def _weigh_usual_rate(others_k: Array, others_e: Array, past_noise: Array) -> Array:
+    """Return the weight of the usual rate beside the recent counts of the other zones, which are few.
+
+    A block averages about half of the noise that the counts of the last minute have. If the other zones are far from
+    their usual rate, the zone that is predicted probably is, too.
+    """
+    usual = np.clip(1.0 / (2.0 * past_noise), PRIOR_OTHERS, HIGHEST_PRIOR_OTHERS)
+    variance = np.maximum(others_e * (1.0 + others_e / usual), SMALL_VARIANCE)
+    deviation = (others_k - others_e) ** 2 / (variance * USUAL_DEVIATION**2)
+    found: Array = np.maximum(usual / np.maximum(deviation, 1.0), PRIOR_OTHERS)
+    return found
+
+
+def _compare_with_others(k: Array, e: Array, noise: Array) -> Array:
+    """Return, for each rise, by how much a rise explains a zone's part of all counts (beta-binomial distribution).
+
+    The sum of the two parameters of the distribution is such that the zone's rate and those of the others fluctuate by
+    `noise`, each for itself.
+    """
     total_k, total_e = k.sum(axis=1, keepdims=True), e.sum(axis=1, keepdims=True)
     share = np.divide(e, total_e, out=np.zeros_like(e), where=total_e > 0)
-    expected_rise = np.log((1 + (RISES - 1) * share) / (1 + (MARGIN - 1) * share))
-    found: Array = (k * np.log(RISES / MARGIN) - total_k * expected_rise) / spread
+    rest = np.maximum(1.0 - share, 1e-9)
+    squares = (share**2).sum(axis=1, keepdims=True) - share**2
+    size = 1.0 / np.maximum(noise * (1.0 + squares / rest**2) * share * rest, 1e-9)
+    rises = np.concatenate([RISES, np.full((1, 1, 1), MARGIN)])
+    first = np.maximum(rises * share / (1.0 + (rises - 1.0) * share), 1e-9) * size
+    second = np.maximum(size - first, 1e-9)
+    likelihood = _grow_gamma(first, k) + _grow_gamma(second, total_k - k)
+    found: Array = np.where((share > 0) & (share < 1), likelihood[:-1] - likelihood[-1], 0.0)
+    return found
+
+
+def _grow_gamma(x: Array, added: Array) -> Array:
+    """Return ln(gamma(x + added) / gamma(x)), by Stirling's series."""
+    return _get_log_gamma(x + added) - _get_log_gamma(x)
+
+
+def _get_log_gamma(x: Array) -> Array:
+    """Return ln(gamma(x)) without its constant. The series is precise from 3 on."""
+    y = x + 3.0
+    found: Array = (y - 0.5) * np.log(y) - y + 1.0 / (12.0 * y) - 1.0 / (360.0 * y**3) - np.log(x * (x + 1.0) * (x + 2.0))
     return found
 
 

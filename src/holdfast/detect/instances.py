@@ -1,12 +1,12 @@
 """Find out whether a zone fails, or only a few of its instances: leave out the worst, and look again. Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from holdfast.detect import counts, latency
-from holdfast.detect.cusum import CONFIRMED, Array
+from holdfast.detect.cusum import CONFIRMED, STRONGLY_CONFIRMED, Array
 from holdfast.detect.findings import Finding, Signal
 from holdfast.detect.streams import InstanceBin, StreamStep
 
@@ -26,7 +26,9 @@ class InstanceReport(NamedTuple):
     worst: tuple[str, ...]
     """The instances to blame; none if the zone has a single instance, which cannot be told from its zone."""
     instances: int
+    worst_evidence: float
     evidence: float
+    """Evidence of the last minutes against the worst instances, and against the rest of the zone."""
     rest: float
     """How much worse the rest of the zone is than expected, as a share of how much worse the whole zone is."""
 
@@ -37,15 +39,16 @@ class InstanceReport(NamedTuple):
 
     @property
     def is_instance(self) -> bool:
-        """Whether the rest of the zone is healthy."""
-        return not self.is_zone and (self.evidence < 0 or self.rest < REST_HEALTHY)
+        """Whether the rest of the zone is healthy, and the worst instances have failed in the last minutes."""
+        is_recent = self.worst_evidence >= STRONGLY_CONFIRMED
+        return is_recent and not self.is_zone and (self.evidence < 0 or self.rest < REST_HEALTHY)
 
 
 def leave_out_worst(finding: Finding, bins: Sequence[InstanceBin], step: StreamStep) -> InstanceReport:
     """Return the evidence of the last minutes without the worst instances of the zone."""
     names = sorted({name for each in bins for name in each.names[finding.zone] if name})
     if len(names) < 2:
-        return InstanceReport((), len(names), CONFIRMED, 1.0)
+        return InstanceReport((), len(names), STRONGLY_CONFIRMED, CONFIRMED, 1.0)
     if finding.signal is Signal.LATENCY:
         return _leave_out_slow(finding, bins, step, names)
     return _leave_out_failing(finding, bins, step, names)
@@ -75,13 +78,14 @@ def _leave_out_failing(
         predicted[index, own] = (shares * weights).sum(axis=0)[columns]
     rest, worst = _split((counted - predicted).sum(axis=0), names)
     clump, noise = float(found.dispersion.clump[row]), float(found.dispersion.noise[row])
-    k, m = counted[:, rest].sum(axis=1) / clump, predicted[:, rest].sum(axis=1) / clump
-    step_by_rise = counts.measure_evidence(k[:, None], m[:, None], np.array(1.0 / (noise + counts.LOWEST_NOISE)))[
-        :, :, 0
-    ]
-    whole = (counted - predicted).sum() / max(predicted.sum(), 1e-9)
-    rest_excess = (counted - predicted)[:, rest].sum() / max(predicted[:, rest].sum(), 1e-9)
-    return InstanceReport(worst, len(names), _sum_up(step_by_rise), _compare(rest_excess, whole))
+    kappa = np.array(1.0 / (noise + counts.LOWEST_NOISE))
+
+    def look(columns: list[int]) -> tuple[float, float]:
+        k, m = counted[:, columns].sum(axis=1), predicted[:, columns].sum(axis=1)
+        step_by_rise = counts.measure_evidence(k[:, None] / clump, m[:, None] / clump, kappa)[:, :, 0]
+        return _sum_up(step_by_rise), (k - m).sum() / max(m.sum(), 1e-9)
+
+    return _report(look, rest, worst, len(names))
 
 
 def _leave_out_slow(
@@ -106,16 +110,23 @@ def _leave_out_slow(
         s = each.scores[rows, zone][:, columns] - n * (usual[rows, zone] + others)[:, None]
         sizes[index, own], sums[index, own] = (n * share).sum(axis=0), (s * share).sum(axis=0)
     rest, worst = _split(sums.sum(axis=0), names)
-    gap = latency.SHIFTS[:, 0] - latency.MARGIN
-    square = (latency.SHIFTS[:, 0] ** 2 - latency.MARGIN**2) / 2
-    step_by_shift = gap * sums[:, rest].sum(axis=1) - square * sizes[:, rest].sum(axis=1)
-    whole = sums.sum() / max(sizes.sum(), 1e-9)
-    rest_excess = sums[:, rest].sum() / max(sizes[:, rest].sum(), 1e-9)
-    return InstanceReport(worst, len(names), _sum_up(step_by_shift), _compare(rest_excess, whole))
+    gap = latency.SHIFTS[:, 0, 0] - latency.MARGIN
+    square = (latency.SHIFTS[:, 0, 0] ** 2 - latency.MARGIN**2) / 2
+
+    def look(columns: list[int]) -> tuple[float, float]:
+        total, size = sums[:, columns].sum(axis=1), sizes[:, columns].sum(axis=1)
+        return _sum_up(gap[:, None] * total - square[:, None] * size), total.sum() / max(size.sum(), 1e-9)
+
+    return _report(look, rest, worst, len(names))
 
 
-def _compare(rest: float, whole: float) -> float:
-    return float(rest / whole) if whole > 0 else 0.0
+def _report(
+    look: Callable[[list[int]], tuple[float, float]], rest: list[int], worst: tuple[str, ...], number: int
+) -> InstanceReport:
+    """Return the report. `look` returns the evidence against some instances, and their excess."""
+    (evidence, excess), (_, whole) = look(rest), look(list(range(number)))
+    worst_evidence, _ = look([index for index in range(number) if index not in rest])
+    return InstanceReport(worst, number, worst_evidence, evidence, float(excess / whole) if whole > 0 else 0.0)
 
 
 def _find_columns(found: Sequence[str], names: Sequence[str]) -> tuple[list[int], list[int]]:

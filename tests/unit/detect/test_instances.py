@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from holdfast.detect.cusum import CONFIRMED
+from holdfast.detect.cusum import CONFIRMED, STRONGLY_CONFIRMED
 from holdfast.detect.findings import Finding, Signal
 from holdfast.detect.instances import InstanceReport, leave_out_worst
 from holdfast.detect.streams import InstanceBin, StreamStep
@@ -91,12 +91,13 @@ def test_a_single_instance_cannot_be_told_from_its_zone() -> None:
 
 def test_between_zone_and_instance_the_report_waits() -> None:
     for evidence, rest in ((CONFIRMED / 2, 0.5), (CONFIRMED + 1, 0.2)):
-        found = InstanceReport(("i-1",), 3, evidence, rest)
+        found = InstanceReport(("i-1",), 3, STRONGLY_CONFIRMED, evidence, rest)
         assert not found.is_zone
         assert not found.is_instance
-    assert InstanceReport(("i-1",), 3, CONFIRMED + 1, 0.05).is_instance, "the rest has hardly any part of the excess"
-    assert InstanceReport(("i-1",), 3, -1.0, 0.5).is_instance
-    assert InstanceReport(("i-1",), 3, CONFIRMED + 1, 0.5).is_zone
+    assert InstanceReport(("i-1",), 3, 12.0, 6.0, 0.05).is_instance, "the rest has hardly any part of the excess"
+    assert InstanceReport(("i-1",), 3, 12.0, -1.0, 0.5).is_instance
+    assert InstanceReport(("i-1",), 3, 12.0, 6.0, 0.5).is_zone
+    assert not InstanceReport(("i-1",), 3, 11.0, -1.0, 0.0).is_instance, "it failed some minutes ago"
 
 
 def test_requests_without_an_instance_are_no_instance() -> None:
