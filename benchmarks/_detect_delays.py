@@ -91,7 +91,7 @@ def run_fleet(scenario: Scenario, number: int, failures: int, split: int = PROOF
     """Learn one fleet, let it fail several times, and return the outcome by method."""
     random = seed_random(split, scenario.name, number)
     fleet = scenario.build_fleet(random)
-    arranger = Arranger(fleet)
+    arranger = Arranger(fleet, scenario.sides)
     origin = START + 600.0 * int(random.integers(144))  # any time of the day
     # The failure has the traffic that the scenario names, whatever the time of the day.
     level = 1 + fleet.daily * math.sin(2 * math.pi * (origin + WARM_UP) / DAY)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from holdfast import Operation, Zone
+from holdfast import Operation, Side, Zone
 from holdfast.detect.detector import DETECTORS, Detector, build_detector
 from holdfast.simulate.zones.traffic import Effect, Fleet, SimulatedBin
 from holdfast.simulate.zones.windows import to_window
@@ -138,7 +138,8 @@ def stall_telemetry(random: Generator, fleet: Fleet, start: float, effects: list
 class Arranger:
     """Turns simulated bins into windows."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self, fleet: Fleet, sides: Sequence[Side] | None = None) -> None:
+        self._sides = sides
         operations, zones = fleet.requests.shape
         self._zones = ZONES[:zones]
         self._operations = tuple(Operation("Shop", f"Operation{number:03}") for number in range(operations))
@@ -149,7 +150,12 @@ class Arranger:
 
     def arrange(self, measured: SimulatedBin) -> Window:
         return to_window(
-            measured, zones=self._zones, operations=self._operations, instances=self._instances, seconds=SECONDS
+            measured,
+            zones=self._zones,
+            operations=self._operations,
+            instances=self._instances,
+            sides=self._sides,
+            seconds=SECONDS,
         )
 
 

@@ -1,9 +1,10 @@
 """Failures of one zone, and events that must not isolate one: the scenarios in which delays are measured."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
+import numpy as np
 from numpy.random import Generator
 
 from benchmarks._detect_fleets import (
@@ -17,7 +18,7 @@ from benchmarks._detect_fleets import (
     deploy,
     fill,
 )
-from holdfast._types import VerdictKind
+from holdfast._types import Side, VerdictKind
 from holdfast.simulate.zones.traffic import Effect, Fleet
 
 LIMIT = 1200.0
@@ -39,6 +40,8 @@ class Scenario:
     limit: float = LIMIT
     may_isolate: bool = True
     """Whether it is right to isolate the zone."""
+    sides: Sequence[Side] | None = None
+    """The side that measures each operation; None means the service itself."""
     is_large: bool = False
     """Whether it has so many operations that fewer fleets must do."""
 
@@ -85,6 +88,12 @@ def _move_traffic(_: Generator, fleet: Fleet, zone: int, start: float) -> list[E
     share = fleet.requests[0] / fleet.requests[0].sum()
     traffic = fill(fleet, 1 / (1 - share[zone]), 0.0, zone)
     return [Effect(start=start, end=start + DAY, traffic=traffic)]
+
+
+def _fall_silent_to_canaries(_: Generator, fleet: Fleet, zone: int, start: float) -> list[Effect]:
+    """Lose all requests of the first operation, and fail those of the second, which canaries send."""
+    traffic, added = fill(fleet, 1.0, 0.0, zone, slice(1)), fill(fleet, 0.0, 1.0, zone, slice(1, 2))
+    return [Effect(start=start, end=start + DAY, traffic=traffic, added=added)]
 
 
 def _stall(random: Generator, fleet: Fleet, zone: int, start: float) -> list[Effect]:
@@ -194,12 +203,26 @@ def list_scenarios() -> list[Scenario]:
             may_isolate=False,
         ),
         Scenario(
-            name="silent, traffic moves",
-            build_fleet=partial(build_fleet, requests=30.0, fault_rate=0.005),
-            build_effects=_move_traffic,
+            name="silent, canaries fail",
+            build_fleet=partial(build_fleet, requests=np.array([30.0, 12.0]), fault_rate=0.005, operations=2),
+            build_effects=_fall_silent_to_canaries,
             goals={UNANNOUNCED: 40.0},
             limit=300.0,
+            sides=(Side.SERVER, Side.CANARY),
         ),
+    ]
+    found += [
+        Scenario(
+            name=f"silent, traffic of {requests:.0f}/min moves",
+            build_fleet=partial(build_fleet, requests=requests, fault_rate=0.005),
+            build_effects=_move_traffic,
+            # In 40 s, 30 requests/min are too few to tell a rise by half from chance, six times a day.
+            goals={UNANNOUNCED: 40.0} if requests > 30 else {},
+            limit=300.0,
+        )
+        for requests in (30.0, 90.0)
+    ]
+    found += [
         Scenario(
             name="telemetry stalls",
             build_fleet=partial(build_fleet, requests=150.0, fault_rate=0.005, operations=2),

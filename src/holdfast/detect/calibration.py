@@ -116,7 +116,7 @@ def evaluate(
     streams, instances = _continue(state, window)
     shared = {operation for resource in window.resources for operation in resource.operations}
     streams = arrange(streams, list_keys(window), shared, window.end)
-    measurements = measure(window, {key: row for row, key in enumerate(streams.keys)})
+    measurements = measure(window, streams.keys)
     active = _select_zones(window, ZoneState.OUT, ZoneState.DRAINING)
     balanced = _select_zones(window, ZoneState.OUT, ZoneState.DRAINING, ZoneState.RETURNING)
     step = advance(

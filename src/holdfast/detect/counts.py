@@ -386,7 +386,9 @@ def _grow_gamma(x: Array, added: Array) -> Array:
 def _get_log_gamma(x: Array) -> Array:
     """Return ln(gamma(x)) without its constant. The series is precise from 3 on."""
     y = x + 3.0
-    found: Array = (y - 0.5) * np.log(y) - y + 1.0 / (12.0 * y) - 1.0 / (360.0 * y**3) - np.log(x * (x + 1.0) * (x + 2.0))
+    found: Array = (
+        (y - 0.5) * np.log(y) - y + 1.0 / (12.0 * y) - 1.0 / (360.0 * y**3) - np.log(x * (x + 1.0) * (x + 2.0))
+    )
     return found
 
 

@@ -17,7 +17,7 @@ from holdfast.detect import counts, latency, throughput
 from holdfast.detect.counts import CountState, CountStep
 from holdfast.detect.cusum import MAX_FROZEN, SUSPICIOUS, Array, Conditions, Mask, decay, find_threshold
 from holdfast.detect.latency import LatencyState, LatencyStep, Scores
-from holdfast.detect.measurements import BUCKETS, MIDDLES, Measurements, StreamKey
+from holdfast.detect.measurements import BUCKETS, MIDDLES, Measurements, StreamKey, find_rows
 from holdfast.detect.throughput import ThroughputState
 
 LEARNING = 1800.0
@@ -158,14 +158,15 @@ def arrange(state: StreamState, keys: Sequence[StreamKey], shared: Collection[Op
     """
 
     def find_own(of: Sequence[StreamKey]) -> Mask:
+        if not shared:
+            return np.fromiter((key.side is Side.SERVER for key in of), np.bool_, len(of))
         return np.fromiter((key.side is Side.SERVER and key.operation not in shared for key in of), np.bool_, len(of))
 
-    known = {key: row for row, key in enumerate(state.keys)}
-    new = [key for key in keys if key not in known]
-    seen = np.fromiter((known[key] for key in keys if key in known), np.intp)
+    found = find_rows(state.keys, keys)
+    new = [key for key, row in zip(keys, found, strict=True) if row < 0]
     last_seen = state.last_seen.copy()
-    last_seen[seen] = at
-    kept = [row for row in range(len(state.keys)) if last_seen[row] > at - FORGET]
+    last_seen[[row for row in found if row >= 0]] = at
+    kept = np.flatnonzero(last_seen > at - FORGET).tolist()
     if not new and len(kept) == len(state.keys):
         return replace(state, last_seen=last_seen, is_server=find_own(state.keys))
     rows = np.array([*kept, *[-1] * len(new)], np.intp)
@@ -412,9 +413,10 @@ class _Latencies(Struct):
 def _measure_latencies(state: StreamState, measurements: Measurements) -> _Latencies:
     operations, zones, instances = measurements.shape
     reference = state.latency.reference
-    weights = latency.build_weights(reference)
-    last, tails = latency.find_tails(reference)
-    is_known = reference.sum(axis=1) >= MIN_REFERENCE
+    upto = np.cumsum(reference, axis=1)
+    weights = latency.build_weights(reference, upto)
+    last, tails = latency.find_tails(upto)
+    is_known = upto[:, -1] >= MIN_REFERENCE
     cells, buckets, values = measurements.cells, measurements.buckets, measurements.values
     rows = cells // (zones * instances)
     shape, size = measurements.shape, operations * zones * instances

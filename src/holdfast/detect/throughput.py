@@ -7,7 +7,7 @@ import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
-from holdfast.detect.counts import CLIP_COUNT, CLIP_VARIANCE, fit_dispersion
+from holdfast.detect.counts import CLIP_COUNT, CLIP_VARIANCE, USUAL_DEVIATION, fit_dispersion
 from holdfast.detect.cusum import HEADROOM, MAX_FROZEN, SUSPICIOUS, Array, Mask, add_evidence, decay
 
 REMAINING_SHARES = np.array([0.5, 0.2, 0.02])[:, None]
@@ -25,6 +25,8 @@ MOVED_MARGIN, MOVED_SECONDS = 1.05, 300.0
 Later, the traffic of the day has changed."""
 STALLS_PER_QUARTER = 540.0
 """Stalls of a zone's telemetry in 90 days, six a day."""
+LEVEL_BINS = 2.0
+"""Weight, in bins, of the usual traffic of the other zones beside their traffic now, which may be few requests."""
 MIN_EXPECTED = 100.0
 """Expected requests in a bin from which a drop isolates; with fewer it is only shown."""
 
@@ -126,10 +128,15 @@ def advance_throughput(
     known = state.shares * active
     share = np.divide(known, known.sum(), out=np.zeros_like(known), where=known.sum() > 0)
     others = n.sum() - n
-    predicted = np.where(share < 1, others * share / np.maximum(1 - share, 1e-9), 0.0)
+    level, level_noise = state.level or float(n.sum()), state.level_noise
+    usual = level * (1 - share)
+    weight = _weigh_level(others, usual, level_noise)
+    known_others = (others + weight * usual) / (1 + weight)
+    predicted = np.where(share < 1, known_others * share / np.maximum(1 - share, 1e-9), 0.0)
     clump, noise = fit_dispersion(state.fit)
     # The prediction itself is uncertain, because the others have few requests, too.
-    m, k, kappa = predicted / clump, n / clump, 1.0 / (noise + 1.0 / np.maximum(others, 1.0))
+    certain = np.maximum(others + weight * usual, 1.0)
+    m, k, kappa = predicted / clump, n / clump, 1.0 / (noise + 1.0 / certain)
     step = k * np.log(REMAINING_SHARES / MARGIN) - (k + kappa) * np.log(
         (kappa + REMAINING_SHARES * m) / (kappa + MARGIN * m)
     )
@@ -137,12 +144,11 @@ def advance_throughput(
     is_silent = active & (n == 0) & (known > 0)
     calm = active & (evidence.max(axis=0) < SUSPICIOUS) & (predicted > 0)
     v = clump * predicted + noise * predicted**2
-    y = np.minimum((n - predicted) ** 2, CLIP_VARIANCE * v + CLIP_COUNT) - predicted**2 / np.maximum(others, 1.0)
+    y = np.minimum((n - predicted) ** 2, CLIP_VARIANCE * v + CLIP_COUNT) - predicted**2 / certain
     w = np.where(calm, 1.0 / (v + 0.02) ** 2, 0.0)
     mean = predicted
     sums = [(w * part).sum() for part in (mean**2, mean**3, mean**4, y * mean, y * mean**2)]
     total = float(n.sum())
-    level, level_noise = state.level or total, state.level_noise
     if calm[active & (share > 0)].all() and not is_silent.any():
         keep, slow = decay(LEVEL_MEMORY, seconds), decay(DISPERSION_MEMORY, seconds)
         excess = ((total - level) ** 2 - level) / max(level, 1.0) ** 2
@@ -164,6 +170,16 @@ def advance_throughput(
         ),
         predicted,
     )
+
+
+def _weigh_level(others: Array, usual: Array, noise: float) -> Array:
+    """Return the weight of the usual requests of the other zones beside those of this bin.
+
+    If the other zones are far from their level, the traffic of all zones has changed.
+    """
+    variance = np.maximum(usual * (1 + max(noise, 0.0) * usual), 1.0)
+    deviation = (others - usual) ** 2 / (variance * USUAL_DEVIATION**2)
+    return np.where(others > 0, LEVEL_BINS / np.maximum(deviation, 1.0), 0.0)
 
 
 def _measure_move(total: float, usual: Array, share: Array, noise: float, averaged: float) -> Array:

@@ -40,7 +40,7 @@ def run(
         state = arrange(state, list_keys(window), {QUERY}, window.end)
         step = advance(
             state,
-            measure(window, {key: row for row, key in enumerate(state.keys)}),
+            measure(window, state.keys),
             window.end,
             window.seconds,
             active=active,

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from holdfast import Operation, Side, Zone
-from holdfast.detect.measurements import BUCKETS, LOWEST_BUCKET, MIDDLES, StreamKey, list_keys, measure
+from holdfast.detect.measurements import BUCKETS, LOWEST_BUCKET, MIDDLES, StreamKey, find_rows, list_keys, measure
 from holdfast.metrics import Histogram
 from holdfast.telemetry import Bin, BinKey, SharedResource, Window, build_window
 
@@ -43,8 +43,8 @@ def test_a_stream_that_the_service_does_not_measure_itself_says_so() -> None:
 
 def test_every_stream_has_the_row_that_is_asked_for() -> None:
     window = build()
-    rows = {StreamKey(Side.SERVER, HOME): 2, StreamKey(Side.CANARY, CART): 0, StreamKey(Side.SERVER, QUERY): 1}
-    found = measure(window, rows)
+    keys = [StreamKey(Side.CANARY, CART), StreamKey(Side.SERVER, QUERY), StreamKey(Side.SERVER, HOME)]
+    found = measure(window, keys)
     assert found.shape == (3, 2, 2)
     assert found.instances == (("i-1", "i-3"), ("", "i-2"))
     assert found.requests.tolist() == [[[0, 0], [1, 0]], [[0, 0], [0, 0]], [[3, 0], [0, 2]]]
@@ -60,9 +60,24 @@ def test_every_stream_has_the_row_that_is_asked_for() -> None:
 
 def test_a_window_without_measurements_has_no_entries() -> None:
     empty = build_window("shop", (ONE, TWO), 0.0, 10.0, {})
-    found = measure(empty, {StreamKey(Side.SERVER, HOME): 0})
+    found = measure(empty, [StreamKey(Side.SERVER, HOME)])
     assert (found.shape, found.instances, len(found.cells)) == ((1, 2, 1), (("",), ("",)), 0)
     assert not found.requests.any()
     assert list_keys(empty) == []
-    assert measure(empty, {}).requests.shape == (0, 2, 1)
-    assert np.array_equal(measure(build(), {}).values, np.zeros(0))
+    assert measure(empty, []).requests.shape == (0, 2, 1)
+    assert np.array_equal(measure(build(), []).values, np.zeros(0))
+
+
+def test_rows_are_found_in_any_order() -> None:
+    home, cart, query = (StreamKey(Side.SERVER, each) for each in (HOME, CART, QUERY))
+    canary = StreamKey(Side.CANARY, HOME)
+    cases = [
+        ([home, cart, query], [home, cart, query], [0, 1, 2]),
+        ([home, cart, query], [cart], [1]),
+        ([home, cart, query], [query, home], [2, 0]),
+        ([home, cart], [home, canary, cart], [0, -1, 1]),
+        ([], [home], [-1]),
+        ([home], [], []),
+    ]
+    for known, keys, rows in cases:
+        assert find_rows(known, keys) == rows

@@ -32,7 +32,7 @@ def view(windows: Iterable[Window]) -> list[ResourceView]:
     every = list(windows)
     state, step = run(get_warm(), every)
     last = every[-1]
-    return view_resources(step, measure(last, {key: row for row, key in enumerate(state.keys)}), last)
+    return view_resources(step, measure(last, state.keys), last)
 
 
 @pytest.mark.parametrize(
@@ -111,8 +111,7 @@ def test_evidence_from_latency_counts_only_if_the_zone_is_much_slower() -> None:
 def test_the_sentence_names_the_stream_or_says_that_one_zone_is_worse() -> None:
     windows = list(simulate(length=10))
     state = arrange(get_warm(), list_keys(windows[0]), (), BEGIN)
-    rows = {key: row for row, key in enumerate(state.keys)}
-    evaluated = EvaluatedWindow(windows[0], build_step(), measure(windows[0], rows), [])
+    evaluated = EvaluatedWindow(windows[0], build_step(), measure(windows[0], state.keys), [])
     assert Regional((0, 1), HOME, BEGIN).describe(evaluated) == f"several zones are worse than usual in {HOME_INDEX}"
     assert Regional((0, 1), POOL, BEGIN).describe(evaluated) == "several zones are worse than usual in all requests"
     assert Regional((), POOL, None).describe(evaluated) == "worse than usual"

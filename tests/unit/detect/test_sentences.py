@@ -28,8 +28,7 @@ from tests.unit.detect.steps import BEGIN, HOME, POOL, ZONE, build_slow_step, bu
 def build_scene(step: StreamStep, **changes: object) -> EvaluatedWindow:
     window: Window = next(iter(simulate(start=BEGIN + 50, length=10)))
     window = replace_window(window, **changes)  # type: ignore[arg-type]
-    rows = {key: row for row, key in enumerate(step.state.keys)}
-    return EvaluatedWindow(window, step, measure(window, rows), [])
+    return EvaluatedWindow(window, step, measure(window, step.state.keys), [])
 
 
 def find(signal: Signal, row: int = HOME) -> Finding:
@@ -115,9 +114,7 @@ def test_a_single_instance_is_said_to_be_one() -> None:
     step = build_step()
     windows = simulate(start=BEGIN + 50, length=10, instances=1)
     window = next(iter(windows))
-    evaluated = EvaluatedWindow(
-        window, step, measure(window, {key: row for row, key in enumerate(step.state.keys)}), []
-    )
+    evaluated = EvaluatedWindow(window, step, measure(window, step.state.keys), [])
     found = describe_finding(evaluated, find(Signal.FAULTS))
     assert found.endswith("; the zone has only one instance, which may be what fails; since 22:50:00 UTC")
 
@@ -153,8 +150,7 @@ def test_a_reading_has_the_counts_of_the_window_and_no_rate_without_requests() -
     for operation in window.operations:
         for side in (Side.SERVER, Side.CLIENT):
             window = without_cells(window, side, operation, ZONE)
-    rows = {key: row for row, key in enumerate(evaluated.step.state.keys)}
-    silent = evaluated._replace(window=window, measurements=measure(window, rows))
+    silent = evaluated._replace(window=window, measurements=measure(window, evaluated.step.state.keys))
     assert silent.read(ZONE) == {
         "requests": 0,
         "failed_requests": 0,

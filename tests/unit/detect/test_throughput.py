@@ -57,14 +57,17 @@ def test_the_evidence_is_that_of_the_formula(
         clump, noise = fit_dispersion(state.fit)
         n = [float(count) * is_active for count, is_active in zip(requests, given_active, strict=True)]
         shares = [float(share) * is_active for share, is_active in zip(state.shares, given_active, strict=True)]
-        before = state.evidence
+        before, level, level_noise = state.evidence, state.level or sum(n), max(state.level_noise, 0.0)
         step = advance_throughput(state, np.array(requests, float), active, THRESHOLD, 10.0)
         for zone in range(ZONES):
             share = shares[zone] / sum(shares) if sum(shares) else 0.0
-            m = (sum(n) - n[zone]) * share / (1 - share) if share < 1 else 0.0
+            others, normal = sum(n) - n[zone], level * (1 - share)
+            deviation = (others - normal) ** 2 / max(normal * (1 + level_noise * normal), 1.0)
+            weight = 2 / max(deviation / 4, 1.0) if others else 0.0
+            m = (others + weight * normal) / (1 + weight) * share / (1 - share) if share < 1 else 0.0
             assert step.predicted[zone] == pytest.approx(m)
             for row, drop in enumerate(REMAINING_SHARES):
-                k, kappa = n[zone] / clump, 1 / (noise + 1 / max(sum(n) - n[zone], 1.0))
+                k, kappa = n[zone] / clump, 1 / (noise + 1 / max(others + weight * normal, 1.0))
                 surprise = k * math.log(drop / MARGIN)
                 surprise -= (k + kappa) * math.log((kappa + drop * m / clump) / (kappa + MARGIN * m / clump))
                 total = 0.995 * max(before[row, zone], 0.0) + min(surprise * given_active[zone], 0.6 * THRESHOLD)
@@ -105,6 +108,15 @@ def test_a_drop_of_a_half_is_shown_but_does_not_isolate() -> None:
 def test_a_common_rise_and_fall_of_traffic_is_no_evidence() -> None:
     state = run(learn(300.0, 300.0, 300.0), *[(300.0 * f, 300.0 * f, 300.0 * f) for f in (1, 3, 0.2, 0.1, 5)])
     assert (get_evidence(state) <= 0).all()
+
+
+def test_the_usual_traffic_of_the_others_counts_beside_their_few_requests_now() -> None:
+    usual = (5.0, 5.0, 5.0)
+    state = run(learn(*usual), *[usual] * 60)
+    step = advance_throughput(state, np.array([3.0, 4.0, 0.0]), EVERY, THRESHOLD, 10.0)
+    assert 3.5 < step.predicted[2] < 5.0, "7 requests are few by chance, if 10 are usual"
+    gone = advance_throughput(state, np.zeros(ZONES), EVERY, THRESHOLD, 10.0)
+    assert gone.predicted.tolist() == [0.0] * ZONES, "the traffic of all zones has ended"
 
 
 def test_shares_are_learned_from_bins_in_which_all_zones_have_theirs() -> None:
