@@ -38,6 +38,9 @@ pytest.register_assert_rewrite(
 RUN = pytest.StashKey[Run]()
 STARTING = pytest.StashKey[list[threading.Thread]]()
 """The threads that start services."""
+GARBAGE_THRESHOLD = 50_000
+"""How many new objects let a test process look for garbage. With Python's 700, that takes a sixth of its time: what
+emulators and linters have loaded is looked at again and again."""
 SERVICES = {"postgres": postgres, "moto": moto, "ministack": ministack, "valkey": valkey}
 
 
@@ -61,6 +64,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(GARBAGE_THRESHOLD)
         gc.enable()
         for thread in session.config.stash[STARTING]:
             thread.join()  # workers cannot be forked while others hold locks
