@@ -4,7 +4,8 @@ A pytest plugin, active with `--gate`, as `make test` has it for a run of all te
 times as long, so it covers only what the gate asks for: every branch of every module that `scripts/pure` prints. The
 tests of a pure module `queue/rules/bucket.py` are in `tests/unit/queue/rules/test_bucket.py`, in files there whose name
 continues that one, and where `TESTED_ELSEWHERE` says so. A test marked `no_cover` is not traced: it runs the same lines
-a million times, and other tests run them, too.
+a million times, and other tests run them, too. The lines of a module that run when it is imported are traced in a
+process of their own, beside the tests.
 """
 
 import json
