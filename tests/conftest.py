@@ -39,8 +39,8 @@ RUN = pytest.StashKey[Run]()
 STARTING = pytest.StashKey[list[threading.Thread]]()
 """The threads that start services."""
 GARBAGE_THRESHOLD = 50_000
-"""How many new objects let a test process look for garbage. With Python's 700, that takes a sixth of its time: what
-emulators and linters have loaded is looked at again and again."""
+"""How many new objects let a test process look for garbage. With Python's 700, that takes a sixth of the time of
+tests with an emulator or a linter, because all that those have loaded is looked at again and again."""
 SERVICES = {"postgres": postgres, "moto": moto, "ministack": ministack, "valkey": valkey}
 
 
