@@ -1,8 +1,9 @@
 """Fixtures for all tests: real services on loopback, and no way to reach anything else.
 
 Session fixtures hand out addresses; a service starts when the first test asks for one, or with the run when all tests
-run. One that is missing or does not start fails the test. `tests/tracing.py`, `tests/parts.py` and `tests/depth.py` say
-what is traced for coverage, what starts first, and how far property tests look.
+run. One that is missing or does not start fails the test. `tests/workers.py` runs
+the tests in several processes; `tests/tracing.py`, `tests/parts.py` and `tests/depth.py` say what is traced for
+coverage, what starts first, and how far property tests look.
 """
 
 import functools
@@ -10,6 +11,7 @@ import gc
 import os
 import signal
 import sys
+import threading
 from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -34,40 +36,42 @@ pytest.register_assert_rewrite(
 )
 
 RUN = pytest.StashKey[Run]()
+STARTING = pytest.StashKey[list[threading.Thread]]()
+"""The threads that start services."""
+GARBAGE_THRESHOLD = 50_000
+"""How many new objects let a test process look for garbage. With Python's 700, that takes a sixth of the time of
+tests with an emulator or a linter, because all that those have loaded is looked at again and again."""
 SERVICES = {"postgres": postgres, "moto": moto, "ministack": ministack, "valkey": valkey}
 
 
 def pytest_configure(config: pytest.Config) -> None:
     # A shell lets what it starts in the background ignore Ctrl-C, which processes of the tests would inherit.
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    worker: dict[str, Any] | None = getattr(config, "workerinput", None)
-    config.stash[RUN] = Run.begin() if worker is None else Run.join(worker["holdfast_run"])
-    if worker is None and config.getoption("--gate"):
-        # All tests run: while the workers collect them, the services start.
-        config.stash[RUN].start_early(SERVICES)
+    config.stash[RUN] = Run.begin()
+    config.stash[STARTING] = []
+    if config.getoption("--gate"):
+        # All tests run: while they are collected, the services start.
+        config.stash[STARTING] = config.stash[RUN].start_early(SERVICES)
         if sys.platform == "linux":
             start_server()
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Generator[None, object, object]:
+def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
     """Look for no garbage meanwhile: there is none among all those tests, and looking takes two fifths of the time."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(GARBAGE_THRESHOLD)
         gc.enable()
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_configure_node(node: Any) -> None:
-    node.workerinput["holdfast_run"] = node.config.stash[RUN].invitation()
+        for thread in session.config.stash[STARTING]:
+            thread.join()  # workers cannot be forked while others hold locks
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput"):
-        config.stash[RUN].end()
+    config.stash[RUN].end()
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -5,9 +5,8 @@ spends its five minutes on.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
 from pathlib import PurePath
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -30,8 +29,6 @@ CONFORMANCE = {
     "shard": "shards",
 }
 
-T = TypeVar("T")
-
 
 def part_of(nodeid: str) -> str:
     """Return the part of a test: the folder of `src/holdfast` that it is about, or the kind of the test itself."""
@@ -51,35 +48,13 @@ def rank(nodeid: str) -> int:
     )
 
 
-def deal(groups: Sequence[Sequence[T]], workers: int) -> list[T]:
-    """Return what is in `groups` so that each of `workers` equal consecutive shares begins with some of the first.
-
-    A worker of xdist begins with such a share, and takes from the ends of others' when it is done. So what comes first
-    here is begun first, and what is last, and short, is left to balance the workers. A group may be cut by the end of
-    a share.
-    """
-    total = sum(map(len, groups))
-    shares: list[list[T]] = [[] for _ in range(workers)]
-    # As xdist divides them: what is left of a division goes to the last.
-    room = [(total + number) // workers for number in range(workers)]
-    for group in groups:
-        left = list(group)
-        while left:
-            number = min((n for n in range(workers) if room[n] > len(shares[n])), key=lambda n: len(shares[n]))
-            taken = room[number] - len(shares[number])
-            shares[number] += left[:taken]
-            left = left[taken:]
-    return [each for share in shares for each in share]
+def group_of(nodeid: str) -> str:
+    """Return which tests one worker runs one after another: those of a file, or one test if it takes long."""
+    return nodeid if rank(nodeid) < 2 else nodeid.partition("::")[0]
 
 
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    worker: dict[str, Any] = getattr(config, "workerinput", {})
-    groups: dict[str, list[pytest.Item]] = {}
-    for item in sorted(items, key=lambda item: rank(item.nodeid)):
-        # Tests of one file share fixtures and stay together; those that take longest are dealt out one by one.
-        group = item.nodeid if rank(item.nodeid) < 2 else item.nodeid.partition("::")[0]
-        groups.setdefault(group, []).append(item)
-    items[:] = deal(list(groups.values()), worker.get("workercount", 1))
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: rank(item.nodeid))
 
 
 class Times:
@@ -103,5 +78,4 @@ class Times:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if not hasattr(config, "workerinput"):
-        config.pluginmanager.register(Times(), "times")
+    config.pluginmanager.register(Times(), "times")

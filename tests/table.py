@@ -28,7 +28,7 @@ def every_row(rows: Iterable[Row], check: Callable[[Row], None], name: Callable[
 def rows(names: str | Sequence[str], values: Iterable[Any]) -> Callable[[Test], Test]:
     """Call a test with every row of `values`, as `parametrize` does, but as one test: all rows share its fixtures.
 
-    Use it for many quick cases. Each test of `parametrize` costs all workers of a run several milliseconds.
+    Use it for many quick cases. Each test of `parametrize` costs a run several milliseconds.
     """
     arguments = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     table = [value if len(arguments) > 1 else (value,) for value in values]

@@ -4,16 +4,17 @@ A pytest plugin, active with `--gate`, as `make test` has it for a run of all te
 times as long, so it covers only what the gate asks for: every branch of every module that `scripts/pure` prints. The
 tests of a pure module `queue/rules/bucket.py` are in `tests/unit/queue/rules/test_bucket.py`, in files there whose name
 continues that one, and where `TESTED_ELSEWHERE` says so. A test marked `no_cover` is not traced: it runs the same lines
-a million times, and other tests run them, too.
+a million times, and other tests run them, too. The lines of a module that run when it is imported are traced in a
+process of their own, beside the tests.
 """
 
 import json
-import os
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property, wraps
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / ".cache" / "coverage" / "data"
-PURE_MODULES = "PYTEST_PURE_MODULES"
-"""The variable in which a controller tells its workers its process id and the pure modules: finding them takes long."""
 NOT_COUNTED = ("if TYPE_CHECKING:", r"class .*\bProtocol(\[.*\])?\):", "@overload")
 """Lines that never run, or that have nothing to run."""
 
@@ -74,35 +73,40 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--gate", action="store_true", help="fail unless every branch of the pure modules is tested")
 
 
-def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
-    """Begin before a conftest imports a module: its first lines run only once."""
-    if early_config.known_args_namespace.gate and early_config.pluginmanager.get_plugin("tracing") is None:
-        controller, *found = os.environ.get(PURE_MODULES, "").split(os.pathsep)
-        if controller != str(os.getppid()):  # this process is no worker
-            found = [str(path) for path in pure_modules()]
-            os.environ[PURE_MODULES] = os.pathsep.join([str(os.getpid()), *found])
-        early_config.pluginmanager.register(Tracing([Path(path) for path in found]), "tracing")
+def pytest_configure(config: pytest.Config) -> None:
+    if config.getoption("--gate"):
+        config.pluginmanager.register(Tracing(), "tracing")
 
 
-def pure_modules() -> list[Path]:
+def find_pure_modules() -> "subprocess.Popen[str]":
+    """Start `scripts/pure`, which takes a second."""
+    return subprocess.Popen([ROOT / "scripts" / "pure"], stdout=subprocess.PIPE, text=True)
+
+
+def pure_modules(finding: "subprocess.Popen[str]") -> list[Path]:
     """Return what `scripts/pure` prints."""
-    found = subprocess.run([ROOT / "scripts" / "pure"], stdout=subprocess.PIPE, text=True, check=True)
-    return [ROOT / line for line in found.stdout.splitlines()]
+    printed, _ = finding.communicate()
+    if finding.returncode:
+        raise RuntimeError(f"scripts/pure has failed, with exit code {finding.returncode}")
+    return [ROOT / line for line in printed.splitlines()]
 
 
-@dataclass(eq=False)  # pytest looks up plugins by their hashes
 class Tracing:
-    """The plugin of one process: traces in a worker, and judges in the controller or the only process."""
+    """Traces the tests of pure modules in every worker, and judges in the controller or the only process."""
 
-    modules: Sequence[Path]
-
-    def __post_init__(self) -> None:
+    def __init__(self) -> None:
         DATA.parent.mkdir(parents=True, exist_ok=True)
+        for old in DATA.parent.glob(f"{DATA.name}*"):
+            old.unlink()
+        self._finding = find_pure_modules()
+        self._importing: subprocess.Popen[bytes] | None = None
         self._is_on = False
         self._is_wanted = False
         self._gaps: list[str] = []
-        # All workers import the same modules, and their first lines have to be seen once.
-        self._switch(os.environ.get("PYTEST_XDIST_WORKER", "gw0") == "gw0")
+
+    @cached_property
+    def modules(self) -> list[Path]:
+        return pure_modules(self._finding)
 
     @cached_property
     def _coverage(self) -> "Coverage":
@@ -117,13 +121,9 @@ class Tracing:
             (self._coverage.start if on else self._coverage.stop)()
             self._is_on = on
 
-    def pytest_sessionstart(self, session: pytest.Session) -> None:
-        if not hasattr(session.config, "workerinput"):
-            for old in DATA.parent.glob(f"{DATA.name}*"):
-                old.unlink()
-
-    def pytest_collection_finish(self) -> None:
-        self._switch(False)
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        if not session.config.option.collectonly:
+            self._importing = subprocess.Popen([sys.executable, "-m", "tests.tracing", *self.modules], cwd=ROOT)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(self, item: pytest.Item) -> None:
@@ -168,9 +168,11 @@ class Tracing:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session, exitstatus: int) -> None:
-        self._switch(False)
         self._coverage.save()
-        if not hasattr(session.config, "workerinput") and exitstatus == pytest.ExitCode.OK:
+        is_worker = hasattr(session.config, "workerinput")
+        if self._importing is not None and not is_worker and exitstatus == pytest.ExitCode.OK:
+            if self._importing.wait():
+                raise RuntimeError("the pure modules could not be imported: the lines above say why")
             self._gaps = gaps(self.modules)
             if self._gaps:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
@@ -180,6 +182,16 @@ class Tracing:
             terminalreporter.section("pure modules with untested branches", red=True)
             for gap in self._gaps:
                 terminalreporter.write_line(gap)
+
+
+def trace_imports(modules: Sequence[Path]) -> None:
+    """Save which lines of `modules` run when they are imported. Needs a process that has imported none of them."""
+    coverage = coverage_of(modules, data_suffix=True)
+    coverage.start()
+    for module in modules:
+        import_module(".".join(module.relative_to(ROOT / "src").with_suffix("").parts).removesuffix(".__init__"))
+    coverage.stop()
+    coverage.save()
 
 
 def coverage_of(modules: Sequence[Path], **more: Any) -> "Coverage":
@@ -218,3 +230,7 @@ def gaps(modules: Sequence[Path]) -> list[str]:
             found.append(f"{name}: {', '.join([*lines, *branches])}")
     missed = {str(module.relative_to(ROOT)) for module in modules} - files.keys()
     return found + [f"{name}: not measured" for name in sorted(missed)]
+
+
+if __name__ == "__main__":
+    trace_imports([Path(argument) for argument in sys.argv[1:]])

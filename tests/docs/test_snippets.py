@@ -17,6 +17,7 @@ from tests.docs import snippets
 from tests.docs.pages import ROOT, parse, paths, read
 from tests.docs.snippets import AWS, POSTGRES, Sandbox, SnippetFailed, matches, run_page
 from tests.services.start import free_port
+from tests.table import every_row
 
 
 @pytest.fixture
@@ -52,10 +53,14 @@ def test_the_demonstration_is_run_once() -> None:
     assert len(runs) == 1
 
 
-@pytest.mark.parametrize("example", sorted((ROOT / "examples").glob("*.py")), ids=lambda path: path.name)
-def test_every_example_is_shown_and_so_run_by_a_page(example: Path) -> None:
-    shown = [block.text for path in paths() for block in read(path).blocks if block.title == example.name]
-    assert shown == [example.read_text(encoding="utf-8")]
+def test_every_example_is_shown_and_so_run_by_a_page() -> None:
+    blocks = [block for path in paths() for block in read(path).blocks]
+
+    def check(example: Path) -> None:
+        shown = [block.text for block in blocks if block.title == example.name]
+        assert shown == [example.read_text(encoding="utf-8")]
+
+    every_row(sorted((ROOT / "examples").glob("*.py")), check)
 
 
 def page_of(text: str) -> str:

@@ -164,7 +164,7 @@ def test_a_service_that_does_not_start_fails_with_the_end_of_its_log(
 @pytest.mark.parametrize("workers", [0, 1])
 def test_killing_the_test_run_leaves_no_service_behind(workers: int, tmp_path: Path) -> None:
     note = tmp_path / "note"
-    command = [sys.executable, "-m", "pytest", "-n", str(workers), "tests/services/hold.py"]
+    command = [sys.executable, "-m", "pytest", "--workers", str(workers), "tests/services/hold.py"]
     environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV"))}
     inner = subprocess.Popen(
         command,

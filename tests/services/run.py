@@ -28,16 +28,6 @@ class Run:
         _let_through(directory)
         return cls(directory, os.getpid())
 
-    @classmethod
-    def join(cls, invitation: tuple[str, int]) -> "Run":
-        """The same run, in a worker."""
-        directory, controller = invitation
-        return cls(Path(directory), controller)
-
-    def invitation(self) -> tuple[str, int]:
-        """What a worker needs to know, as values that xdist can send."""
-        return str(self.directory), self.controller
-
     def shared(self, name: str, recipe: Recipe) -> str:
         """The URL of a service that all workers use; the first one to ask starts it."""
         note = self.directory / f"{name}.url"
@@ -46,16 +36,21 @@ class Run:
                 note.write_text(start(recipe, self.private(name), self.controller))
             return note.read_text()
 
-    def start_early(self, recipes: Mapping[str, Recipe]) -> None:
-        """Start services beside everything else; whoever asks for one meanwhile waits for it."""
+    def start_early(self, recipes: Mapping[str, Recipe]) -> list[threading.Thread]:
+        """Start services beside everything else, in the threads that this returns."""
 
         def start_one(name: str, recipe: Recipe) -> None:
             # The test that needs it tries again, and says what is wrong.
             with suppress(ServiceFailed, OSError):
                 self.shared(name, recipe)
 
-        for name, recipe in recipes.items():
-            threading.Thread(target=start_one, args=(name, recipe), name=f"start {name}", daemon=True).start()
+        threads = [
+            threading.Thread(target=start_one, args=each, name=f"start {each[0]}", daemon=True)
+            for each in recipes.items()
+        ]
+        for thread in threads:
+            thread.start()
+        return threads
 
     def private(self, name: str) -> Path:
         """A new directory for a service, removed at the end of the run at the latest."""

@@ -197,9 +197,10 @@ def test_of_several_who_change_the_fleet_at_once_nobody_undoes_what_another_did(
     started = [
         start("change", "--add", f"more-{me}.csv", "--apply", folder=folder, variables=variables) for me in range(4)
     ]
+    # All have ended before one is repeated: else it could be too late again.
+    ended = [process.communicate(timeout=STUCK) for process in started]
     versions = []
-    for me, process in enumerate(started):
-        printed, errors = process.communicate(timeout=STUCK)
+    for me, (process, (printed, errors)) in enumerate(zip(started, ended, strict=True)):
         if process.returncode:
             assert process.returncode == 1
             assert json.loads(errors)["error"] == "conflict"

@@ -11,7 +11,7 @@ import pytest
 
 from tests.depth import EXAMPLES, TIMES, examples
 from tests.docs.pages import ROOT
-from tests.parts import deal, part_of, rank
+from tests.parts import group_of, part_of, rank
 from tests.table import every_row, rows, sampled
 
 
@@ -38,16 +38,11 @@ def test_what_waits_starts_before_what_computes() -> None:
     assert rank(demo) < rank(server) < rank(unit)
 
 
-def test_each_worker_begins_with_some_of_the_first() -> None:
-    assert deal([[1], [2], [3], [4], [5, 6, 7]], 3) == [1, 4, 2, 5, 3, 6, 7]
-    assert deal([[1, 2], [3]], 1) == [1, 2, 3]
-    assert deal([], 2) == []
-
-
-@pytest.mark.parametrize("workers", [1, 2, 3, 8])
-def test_whatever_is_dealt_nothing_is_lost(workers: int) -> None:
-    groups = [list(range(start, start + start % 7)) for start in range(0, 700, 7)] + [[1000 + n for n in range(90)]]
-    assert sorted(deal(groups, workers)) == sorted(each for group in groups for each in group)
+def test_tests_of_a_file_stay_together_and_those_that_take_longest_do_not() -> None:
+    assert (
+        group_of("tests/unit/x.py::test_a[1]") == group_of("tests/unit/x.py::test_b") != group_of("tests/unit/y.py::")
+    )
+    assert group_of("tests/docs/test_snippets.py::test_a[1]") != group_of("tests/docs/test_snippets.py::test_a[2]")
 
 
 def test_a_property_has_few_examples_in_every_run_and_more_than_it_asks_for_in_a_proof() -> None:

@@ -12,10 +12,14 @@ from tests import tracing
 BRANCH = "def sign(number):\n    if number < 0:\n        return '-'\n    return '+'\n"
 
 
-def test_pure_modules_are_those_that_the_script_prints() -> None:
-    found = tracing.pure_modules()
-    assert tracing.ROOT / "src" / "holdfast" / "_backoff.py" in found
-    assert all(path.exists() for path in found)
+@pytest.fixture(scope="module")
+def pure_modules() -> list[Path]:
+    return tracing.pure_modules(tracing.find_pure_modules())
+
+
+def test_pure_modules_are_those_that_the_script_prints(pure_modules: list[Path]) -> None:
+    assert tracing.ROOT / "src" / "holdfast" / "_backoff.py" in pure_modules
+    assert all(path.exists() for path in pure_modules)
 
 
 @pytest.mark.parametrize(
@@ -34,11 +38,10 @@ def test_tests_of_a_module_have_its_name_or_are_listed(module: str, tests: list[
     assert unit / "queue" / "test_message.py" not in tracing.tests_of(source)
 
 
-def test_every_file_that_is_listed_exists() -> None:
-    modules = tracing.pure_modules()
+def test_every_file_that_is_listed_exists(pure_modules: list[Path]) -> None:
     for name in tracing.TESTED_ELSEWHERE:
         module = tracing.ROOT / "src" / "holdfast" / f"{name}.py"
-        assert module in modules
+        assert module in pure_modules
         assert [path for path in tracing.tests_of(module) if not path.exists()] == []
 
 
