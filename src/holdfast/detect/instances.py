@@ -29,6 +29,8 @@ class InstanceReport(NamedTuple):
     worst_evidence: float
     evidence: float
     """Evidence of the last minutes against the worst instances, and against the rest of the zone."""
+    imagined_evidence: float
+    """Evidence that there would be against the rest of the zone if it failed as the worst instances do."""
     rest: float
     """How much worse the rest of the zone is than expected, as a share of how much worse the whole zone is."""
 
@@ -39,16 +41,19 @@ class InstanceReport(NamedTuple):
 
     @property
     def is_instance(self) -> bool:
-        """Whether the rest of the zone is healthy, and the worst instances have failed in the last minutes."""
-        is_recent = self.worst_evidence >= STRONGLY_CONFIRMED
-        return is_recent and not self.is_zone and (self.evidence < 0 or self.rest < REST_HEALTHY)
+        """Whether the worst instances have failed in the last minutes, and the rest of the zone is healthy.
+
+        The rest must have had enough requests to show a failure.
+        """
+        is_clear = self.worst_evidence >= STRONGLY_CONFIRMED and self.imagined_evidence >= CONFIRMED
+        return is_clear and not self.is_zone and (self.evidence < 0 or self.rest < REST_HEALTHY)
 
 
 def leave_out_worst(finding: Finding, bins: Sequence[InstanceBin], step: StreamStep) -> InstanceReport:
     """Return the evidence of the last minutes without the worst instances of the zone."""
     names = sorted({name for each in bins for name in each.names[finding.zone] if name})
     if len(names) < 2:
-        return InstanceReport((), len(names), STRONGLY_CONFIRMED, CONFIRMED, 1.0)
+        return InstanceReport((), len(names), STRONGLY_CONFIRMED, CONFIRMED, CONFIRMED, 1.0)
     if finding.signal is Signal.LATENCY:
         return _leave_out_slow(finding, bins, step, names)
     return _leave_out_failing(finding, bins, step, names)
@@ -76,16 +81,13 @@ def _leave_out_failing(
         columns, own = _find_columns(each.names[zone], names)
         counted[index, own] = (faults * weights).sum(axis=0)[columns]
         predicted[index, own] = (shares * weights).sum(axis=0)[columns]
-    rest, worst = _split((counted - predicted).sum(axis=0), names)
     clump, noise = float(found.dispersion.clump[row]), float(found.dispersion.noise[row])
     kappa = np.array(1.0 / (noise + counts.LOWEST_NOISE))
 
-    def look(columns: list[int]) -> tuple[float, float]:
-        k, m = counted[:, columns].sum(axis=1), predicted[:, columns].sum(axis=1)
-        step_by_rise = counts.measure_evidence(k[:, None] / clump, m[:, None] / clump, kappa)[:, :, 0]
-        return _sum_up(step_by_rise), (k - m).sum() / max(m.sum(), 1e-9)
+    def weigh(k: Array, m: Array) -> float:
+        return _sum_up(counts.measure_evidence(k[:, None] / clump, m[:, None] / clump, kappa)[:, :, 0])
 
-    return _report(look, rest, worst, len(names))
+    return _report(counted, predicted, (counted - predicted).sum(axis=0), weigh, names)
 
 
 def _leave_out_slow(
@@ -109,24 +111,35 @@ def _leave_out_slow(
         others = np.divide(others_s - own_s, others_n, out=np.zeros(len(others_n)), where=others_n > 0)
         s = each.scores[rows, zone][:, columns] - n * (usual[rows, zone] + others)[:, None]
         sizes[index, own], sums[index, own] = (n * share).sum(axis=0), (s * share).sum(axis=0)
-    rest, worst = _split(sums.sum(axis=0), names)
     gap = latency.SHIFTS[:, 0, 0] - latency.MARGIN
     square = (latency.SHIFTS[:, 0, 0] ** 2 - latency.MARGIN**2) / 2
 
-    def look(columns: list[int]) -> tuple[float, float]:
-        total, size = sums[:, columns].sum(axis=1), sizes[:, columns].sum(axis=1)
-        return _sum_up(gap[:, None] * total - square[:, None] * size), total.sum() / max(size.sum(), 1e-9)
+    def weigh(total: Array, size: Array) -> float:
+        return _sum_up(gap[:, None] * total - square[:, None] * size)
 
-    return _report(look, rest, worst, len(names))
+    return _report(sums, sizes, sums.sum(axis=0), weigh, names)
 
 
 def _report(
-    look: Callable[[list[int]], tuple[float, float]], rest: list[int], worst: tuple[str, ...], number: int
+    found: Array, expected: Array, excesses: Array, weigh: Callable[[Array, Array], float], names: Sequence[str]
 ) -> InstanceReport:
-    """Return the report. `look` returns the evidence against some instances, and their excess."""
-    (evidence, excess), (_, whole) = look(rest), look(list(range(number)))
-    worst_evidence, _ = look([index for index in range(number) if index not in rest])
-    return InstanceReport(worst, number, worst_evidence, evidence, float(excess / whole) if whole > 0 else 0.0)
+    """Return the report from measurements by bin and instance. `weigh` returns the evidence of some instances."""
+    rest, blamed = _split(excesses, names)
+    worst = [index for index in range(len(names)) if index not in rest]
+    (found_rest, expected_rest), (found_worst, expected_worst) = (
+        [each[:, columns].sum(axis=1) for each in (found, expected)] for columns in (rest, worst)
+    )
+    ratio = np.divide(found_worst, expected_worst, out=np.zeros(len(found)), where=expected_worst > 0)
+    sizes = max(expected_rest.sum(), 1e-9), max(expected.sum(), 1e-9)
+    excess, whole = excesses[rest].sum() / sizes[0], excesses.sum() / sizes[1]
+    return InstanceReport(
+        blamed,
+        len(names),
+        weigh(found_worst, expected_worst),
+        weigh(found_rest, expected_rest),
+        weigh(expected_rest * ratio, expected_rest),
+        float(excess / whole) if whole > 0 else 0.0,
+    )
 
 
 def _find_columns(found: Sequence[str], names: Sequence[str]) -> tuple[list[int], list[int]]:

@@ -89,15 +89,34 @@ def test_a_single_instance_cannot_be_told_from_its_zone() -> None:
         assert (found.worst, found.is_zone, found.is_instance) == ((), True, False)
 
 
+@pytest.mark.parametrize("signal", [Signal.FAULTS, Signal.LATENCY])
+def test_the_rest_is_healthy_only_if_it_had_enough_requests_to_fail(signal: Signal) -> None:
+    """When a zone begins to fail, the first failed requests may all be those of one instance."""
+
+    def give(share: float, bins: int) -> InstanceReport:
+        found = []
+        for each in build_bins({1: 0.8}, 2, signal=signal)[:bins]:
+            arrays = {name: getattr(each, name).copy() for name in ("requests", "latencies")}
+            for array in arrays.values():
+                array[:, ZONE, 0] = share * 40
+            found.append(replace(each, **arrays))
+        return report(found, signal)
+
+    assert give(1.0, 2).is_instance
+    few = give(0.02, 2)
+    assert (few.is_zone, few.is_instance) == (False, False)
+
+
 def test_between_zone_and_instance_the_report_waits() -> None:
     for evidence, rest in ((CONFIRMED / 2, 0.5), (CONFIRMED + 1, 0.2)):
-        found = InstanceReport(("i-1",), 3, STRONGLY_CONFIRMED, evidence, rest)
+        found = InstanceReport(("i-1",), 3, STRONGLY_CONFIRMED, evidence, CONFIRMED, rest)
         assert not found.is_zone
         assert not found.is_instance
-    assert InstanceReport(("i-1",), 3, 12.0, 6.0, 0.05).is_instance, "the rest has hardly any part of the excess"
-    assert InstanceReport(("i-1",), 3, 12.0, -1.0, 0.5).is_instance
-    assert InstanceReport(("i-1",), 3, 12.0, 6.0, 0.5).is_zone
-    assert not InstanceReport(("i-1",), 3, 11.0, -1.0, 0.0).is_instance, "it failed some minutes ago"
+    assert InstanceReport(("i-1",), 3, 12.0, 6.0, 6.0, 0.05).is_instance, "the rest has hardly any part of the excess"
+    assert InstanceReport(("i-1",), 3, 12.0, -1.0, 6.0, 0.5).is_instance
+    assert InstanceReport(("i-1",), 3, 12.0, 6.0, 6.0, 0.5).is_zone
+    assert not InstanceReport(("i-1",), 3, 11.0, -1.0, 6.0, 0.0).is_instance, "it failed some minutes ago"
+    assert not InstanceReport(("i-1",), 3, 12.0, -1.0, 5.0, 0.0).is_instance, "the rest had too few requests to fail"
 
 
 def test_requests_without_an_instance_are_no_instance() -> None:

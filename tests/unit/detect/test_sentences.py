@@ -78,7 +78,7 @@ def test_failing_instances_are_named_and_the_others_counted() -> None:
         (Signal.SLOW, HOME, one, 3, f"i-7 in use1-az2 is slower than usual in Home/Index, {many} are not; "),
     ]
     for signal, row, worst, instances, words in rows:
-        report = InstanceReport(worst, instances, 9.0, -3.0, 0.0)
+        report = InstanceReport(worst, instances, 12.0, -3.0, 9.0, 0.0)
         assert describe_finding(evaluated, find(signal, row), report).startswith(words)
 
 
