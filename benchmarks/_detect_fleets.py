@@ -49,6 +49,7 @@ def build_fleet(
     spread: float | Array = 0.6,
     instances: int = 1,
     zone_noise: float = 0.15,
+    traffic_noise: float = 0.0,
 ) -> Fleet:
     """Return a fleet with all noise. `requests` is per minute, for each operation in a zone with an even share."""
     share = np.array(shares) * zones if shares else np.ones(zones)
@@ -64,6 +65,7 @@ def build_fleet(
         clumped=0.2,
         common_noise=0.4,
         zone_noise=zone_noise,
+        traffic_noise=traffic_noise,
         latency_common_noise=0.1,
         latency_zone_noise=0.03,
     )

@@ -1,7 +1,8 @@
 """Failures of one zone, and events that must not isolate one: the scenarios in which delays are measured."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
@@ -106,6 +107,29 @@ def _stall(random: Generator, fleet: Fleet, zone: int, start: float) -> list[Eff
 def _fail_two_zones(_: Generator, fleet: Fleet, zone: int, start: float) -> list[Effect]:
     added = fill(fleet, 0.3, 0.0, zone)
     return [Effect(start=start, end=start + DAY, added=added)]
+
+
+def _change_traffic(factor: float, period: float) -> Callable[[Generator, Fleet, int, float], list[Effect]]:
+    """Change the traffic of all zones: for good, or in every other half of a period."""
+    return lambda _, __, ___, start: [
+        Effect(start=start, end=start + DAY, traffic=factor, period=period, burst=period / 2),
+    ]
+
+
+def _build_calm_fleet(faults: float, random: Generator) -> Fleet:
+    """Return a service with few faults, which hardly fluctuate."""
+    fleet = build_fleet(random, 600.0, faults / 4 / 600.0, operations=4, zone_noise=0.0)
+    return replace(fleet, common_noise=0.0, cell_shape=math.inf, clumped=0.0)
+
+
+def _multiply_everywhere(factor: float) -> Callable[[Generator, Fleet, int, float], list[Effect]]:
+    """Raise the faults of all zones, unevenly."""
+
+    def build(random: Generator, fleet: Fleet, _: int, start: float) -> list[Effect]:
+        uneven = np.exp(random.normal(0.0, 0.15, fleet.requests.shape[1]))
+        return [Effect(start=start, end=start + DAY, factor=np.broadcast_to(factor * uneven, fleet.requests.shape))]
+
+    return build
 
 
 def _happen(
@@ -242,6 +266,32 @@ def list_scenarios() -> list[Scenario]:
             may_isolate=False,
         )
         for instances in (2, 3, 6, 10)
+    ]
+    found += [
+        Scenario(
+            name=f"traffic of all zones {text}",
+            build_fleet=partial(
+                build_fleet, requests=1200.0, fault_rate=0.005, shares=(0.6, 0.2, 0.2), traffic_noise=noise
+            ),
+            build_effects=_change_traffic(factor, period),
+            wanted=None,
+            may_isolate=False,
+        )
+        for text, noise, factor, period in (
+            ("falls to 6 %", 0.5, 0.06, 0.0),
+            ("rises tenfold, again and again", 0.0, 10.0, 600.0),
+        )
+    ]
+    found += [
+        Scenario(
+            name=f"calm service, x{factor:.0f} in all zones, {rate:g} faults/min",
+            build_fleet=partial(_build_calm_fleet, rate),
+            build_effects=_multiply_everywhere(factor),
+            wanted=None,
+            may_isolate=False,
+        )
+        for factor in (2.0, 3.0)
+        for rate in (2.0, 12.0)
     ]
     found.append(
         Scenario(

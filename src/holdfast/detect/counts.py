@@ -46,9 +46,10 @@ LOWEST_RATIO, HIGHEST_RATIO = 0.3, 3.0
 """Permanent differences between zones: a prior of no difference, as a count, and limits."""
 OTHERS_WEIGHT = 0.8
 """Weight of a bin of the other zones for each bin of age: they are averaged over about 50 s."""
-PRIOR_OTHERS, HIGHEST_PRIOR_OTHERS = 3.0, 200.0
+PRIOR_OTHERS, HIGHEST_PRIOR_OTHERS = 3.0, 25.0
 """Weight, as a count, of the usual rate beside the counts of the other zones, for a rate that fluctuates much or hardly
-at all. It follows from the noise around the own past."""
+at all. It follows from the noise around the own past. With more than 25, all zones of a calm service would have much
+evidence in a failure of the region."""
 USUAL_DEVIATION = 2.0
 """Standard deviations up to which the other zones are as usual. Beyond, their usual rate says less about this one."""
 LOWEST_CLUMP, HIGHEST_CLUMP = 1.0, 4.0
@@ -353,9 +354,10 @@ def _weigh_usual_rate(others_k: Array, others_e: Array, past_noise: Array) -> Ar
     their usual rate, the zone that is predicted probably is, too.
     """
     usual = np.clip(1.0 / (2.0 * past_noise), PRIOR_OTHERS, HIGHEST_PRIOR_OTHERS)
-    variance = np.maximum(others_e * (1.0 + others_e / usual), SMALL_VARIANCE)
+    # Counts that are summed with falling weights vary less than their sum.
+    variance = np.maximum(others_e * (1.0 / (1.0 + OTHERS_WEIGHT) + others_e / usual), SMALL_VARIANCE)
     deviation = (others_k - others_e) ** 2 / (variance * USUAL_DEVIATION**2)
-    found: Array = np.maximum(usual / np.maximum(deviation, 1.0), PRIOR_OTHERS)
+    found: Array = np.maximum(usual / np.maximum(deviation, 1.0) ** 2, PRIOR_OTHERS)
     return found
 
 
@@ -373,12 +375,12 @@ def _compare_with_others(k: Array, e: Array, noise: Array) -> Array:
     rises = np.concatenate([RISES, np.full((1, 1, 1), MARGIN)])
     first = np.maximum(rises * share / (1.0 + (rises - 1.0) * share), 1e-9) * size
     second = np.maximum(size - first, 1e-9)
-    likelihood = _grow_gamma(first, k) + _grow_gamma(second, total_k - k)
+    likelihood = _get_log_gamma_ratio(first, k) + _get_log_gamma_ratio(second, total_k - k)
     found: Array = np.where((share > 0) & (share < 1), likelihood[:-1] - likelihood[-1], 0.0)
     return found
 
 
-def _grow_gamma(x: Array, added: Array) -> Array:
+def _get_log_gamma_ratio(x: Array, added: Array) -> Array:
     """Return ln(gamma(x + added) / gamma(x)), by Stirling's series."""
     return _get_log_gamma(x + added) - _get_log_gamma(x)
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 
 from holdfast.detect import counts, latency
-from holdfast.detect.cusum import CONFIRMED, STRONGLY_CONFIRMED, Array
+from holdfast.detect.cusum import CONFIRMED, Array
 from holdfast.detect.findings import Finding, Signal
 from holdfast.detect.streams import InstanceBin, StreamStep
 
@@ -29,7 +29,7 @@ class InstanceReport(NamedTuple):
     worst_evidence: float
     evidence: float
     """Evidence of the last minutes against the worst instances, and against the rest of the zone."""
-    imagined_evidence: float
+    evidence_if_rest_failed: float
     """Evidence that there would be against the rest of the zone if it failed as the worst instances do."""
     rest: float
     """How much worse the rest of the zone is than expected, as a share of how much worse the whole zone is."""
@@ -45,7 +45,7 @@ class InstanceReport(NamedTuple):
 
         The rest must have had enough requests to show a failure.
         """
-        is_clear = self.worst_evidence >= STRONGLY_CONFIRMED and self.imagined_evidence >= CONFIRMED
+        is_clear = min(self.worst_evidence, self.evidence_if_rest_failed) >= CONFIRMED
         return is_clear and not self.is_zone and (self.evidence < 0 or self.rest < REST_HEALTHY)
 
 
@@ -53,7 +53,7 @@ def leave_out_worst(finding: Finding, bins: Sequence[InstanceBin], step: StreamS
     """Return the evidence of the last minutes without the worst instances of the zone."""
     names = sorted({name for each in bins for name in each.names[finding.zone] if name})
     if len(names) < 2:
-        return InstanceReport((), len(names), STRONGLY_CONFIRMED, CONFIRMED, CONFIRMED, 1.0)
+        return InstanceReport((), len(names), CONFIRMED, CONFIRMED, CONFIRMED, 1.0)
     if finding.signal is Signal.LATENCY:
         return _leave_out_slow(finding, bins, step, names)
     return _leave_out_failing(finding, bins, step, names)
@@ -125,7 +125,7 @@ def _report(
 ) -> InstanceReport:
     """Return the report from measurements by bin and instance. `weigh` returns the evidence of some instances."""
     rest, blamed = _split(excesses, names)
-    worst = [index for index in range(len(names)) if index not in rest]
+    worst = [names.index(name) for name in blamed]
     (found_rest, expected_rest), (found_worst, expected_worst) = (
         [each[:, columns].sum(axis=1) for each in (found, expected)] for columns in (rest, worst)
     )

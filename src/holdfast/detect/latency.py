@@ -137,24 +137,24 @@ def build_latency_state(operations: int, zones: int, buckets: int) -> LatencySta
     )
 
 
-def build_weights(reference: Array, upto: Array) -> Array:
+def build_weights(reference: Array, cumulative: Array) -> Array:
     """Return the score of each bucket, by operation: its middle rank in the reference, scaled to variance 1.
 
-    `upto` has the cumulative sums of the reference.
+    `cumulative` has the cumulative sums of the reference.
     """
-    total = upto[:, -1:]
-    ranks = np.divide(upto - reference / 2, total, out=np.full_like(reference, 0.5), where=total > 0)
+    total = cumulative[:, -1:]
+    ranks = np.divide(cumulative - reference / 2, total, out=np.full_like(reference, 0.5), where=total > 0)
     weights: Array = (ranks - 0.5) * math.sqrt(12)
     return weights
 
 
-def find_tails(upto: Array) -> tuple[NDArray[np.intp], Array]:
+def find_tails(cumulative: Array) -> tuple[NDArray[np.intp], Array]:
     """Return, for each operation, the last bucket that is not slow, and the share of requests above it.
 
-    `upto` has the cumulative sums of the reference.
+    `cumulative` has the cumulative sums of the reference.
     """
-    total = np.maximum(upto[:, -1], 1e-9)
-    above = total[:, None] - upto
+    total = np.maximum(cumulative[:, -1], 1e-9)
+    above = total[:, None] - cumulative
     last = np.argmax(above <= TAIL * total[:, None], axis=1)
     return last, np.maximum(above[np.arange(len(last)), last] / total, 0.0)
 

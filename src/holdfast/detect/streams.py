@@ -413,10 +413,10 @@ class _Latencies(Struct):
 def _measure_latencies(state: StreamState, measurements: Measurements) -> _Latencies:
     operations, zones, instances = measurements.shape
     reference = state.latency.reference
-    upto = np.cumsum(reference, axis=1)
-    weights = latency.build_weights(reference, upto)
-    last, tails = latency.find_tails(upto)
-    is_known = upto[:, -1] >= MIN_REFERENCE
+    cumulative = np.cumsum(reference, axis=1)
+    weights = latency.build_weights(reference, cumulative)
+    last, tails = latency.find_tails(cumulative)
+    is_known = cumulative[:, -1] >= MIN_REFERENCE
     cells, buckets, values = measurements.cells, measurements.buckets, measurements.values
     rows = cells // (zones * instances)
     shape, size = measurements.shape, operations * zones * instances

@@ -46,6 +46,10 @@ class ThroughputState(Struct):
     evidence: Array
     """By drop and zone."""
     silent_bins: Array
+    others_in_silence: Array
+    """By zone: requests of the other zones since it fell silent."""
+    silence: Array
+    """By zone: evidence that it should have had requests since it fell silent."""
     missing: Array
     """By zone: independent requests that are missing since the zone fell silent."""
     moved: Array
@@ -53,7 +57,7 @@ class ThroughputState(Struct):
     rising_bins: Array
 
 
-RECENT_FIELDS = ("evidence", "silent_bins", "missing", "moved", "rising_bins")
+RECENT_FIELDS = ("evidence", "silent_bins", "others_in_silence", "silence", "missing", "moved", "rising_bins")
 """The arrays that say something about the last minutes."""
 
 
@@ -76,6 +80,8 @@ def build_throughput_state(zones: int) -> ThroughputState:
         level_noise=0.0,
         evidence=np.zeros((len(REMAINING_SHARES), zones)),
         silent_bins=by_zone,
+        others_in_silence=by_zone,
+        silence=by_zone,
         missing=by_zone,
         moved=by_zone,
         rising_bins=by_zone,
@@ -99,7 +105,7 @@ def find_silent(state: ThroughputState, seconds: float) -> Mask:
     found: Mask = (
         (state.silent_bins >= max(SILENT_BINS, SILENT_SECONDS / seconds))
         & (state.missing >= SILENT_EXPECTED)
-        & (state.evidence.max(axis=0) >= SILENT_EVIDENCE)
+        & (np.maximum(state.evidence.max(axis=0), state.silence) >= SILENT_EVIDENCE)
     )
     return found
 
@@ -128,15 +134,10 @@ def advance_throughput(
     known = state.shares * active
     share = np.divide(known, known.sum(), out=np.zeros_like(known), where=known.sum() > 0)
     others = n.sum() - n
-    level, level_noise = state.level or float(n.sum()), state.level_noise
-    usual = level * (1 - share)
-    weight = _weigh_level(others, usual, level_noise)
-    known_others = (others + weight * usual) / (1 + weight)
-    predicted = np.where(share < 1, known_others * share / np.maximum(1 - share, 1e-9), 0.0)
+    predicted = np.where(share < 1, others * share / np.maximum(1 - share, 1e-9), 0.0)
     clump, noise = fit_dispersion(state.fit)
     # The prediction itself is uncertain, because the others have few requests, too.
-    certain = np.maximum(others + weight * usual, 1.0)
-    m, k, kappa = predicted / clump, n / clump, 1.0 / (noise + 1.0 / certain)
+    m, k, kappa = predicted / clump, n / clump, 1.0 / (noise + 1.0 / np.maximum(others, 1.0))
     step = k * np.log(REMAINING_SHARES / MARGIN) - (k + kappa) * np.log(
         (kappa + REMAINING_SHARES * m) / (kappa + MARGIN * m)
     )
@@ -144,11 +145,15 @@ def advance_throughput(
     is_silent = active & (n == 0) & (known > 0)
     calm = active & (evidence.max(axis=0) < SUSPICIOUS) & (predicted > 0)
     v = clump * predicted + noise * predicted**2
-    y = np.minimum((n - predicted) ** 2, CLIP_VARIANCE * v + CLIP_COUNT) - predicted**2 / certain
+    y = np.minimum((n - predicted) ** 2, CLIP_VARIANCE * v + CLIP_COUNT) - predicted**2 / np.maximum(others, 1.0)
     w = np.where(calm, 1.0 / (v + 0.02) ** 2, 0.0)
     mean = predicted
     sums = [(w * part).sum() for part in (mean**2, mean**3, mean**4, y * mean, y * mean**2)]
     total = float(n.sum())
+    level, level_noise = state.level or total, state.level_noise
+    silent_bins = np.where(is_silent, state.silent_bins + 1, 0.0)
+    others_in_silence = np.where(is_silent, state.others_in_silence + others, 0.0)
+    silence = _measure_silence(others_in_silence, silent_bins, share, state.level, noise)
     if calm[active & (share > 0)].all() and not is_silent.any():
         keep, slow = decay(LEVEL_MEMORY, seconds), decay(DISPERSION_MEMORY, seconds)
         excess = ((total - level) ** 2 - level) / max(level, 1.0) ** 2
@@ -163,7 +168,9 @@ def advance_throughput(
             fit=state.fit * decay(DISPERSION_MEMORY, seconds) + sums,
             level=level,
             level_noise=level_noise,
-            silent_bins=np.where(is_silent, state.silent_bins + 1, 0.0),
+            silent_bins=silent_bins,
+            others_in_silence=others_in_silence,
+            silence=silence,
             missing=np.where(is_silent, state.missing + predicted / (1 + noise * predicted), 0.0),
             moved=np.where(is_silent, state.moved + is_recent * moved, 0.0),
             rising_bins=np.where((evidence > 0).any(axis=0), state.rising_bins + 1, 0.0),
@@ -172,14 +179,21 @@ def advance_throughput(
     )
 
 
-def _weigh_level(others: Array, usual: Array, noise: float) -> Array:
-    """Return the weight of the usual requests of the other zones beside those of this bin.
+def _measure_silence(others: Array, bins: Array, share: Array, level: float, noise: float) -> Array:
+    """Return, for each zone, the evidence that it should have had requests in its last `bins`, in which it had none.
 
-    If the other zones are far from their level, the traffic of all zones has changed.
+    The usual traffic of the other zones counts beside their requests in these bins, which may be few by chance. If they
+    are far from their usual traffic, that of all zones has changed, and only these bins count.
     """
-    variance = np.maximum(usual * (1 + max(noise, 0.0) * usual), 1.0)
-    deviation = (others - usual) ** 2 / (variance * USUAL_DEVIATION**2)
-    return np.where(others > 0, LEVEL_BINS / np.maximum(deviation, 1.0), 0.0)
+    usual = level * (1 - share)
+    deviation = (others - bins * usual) ** 2 / np.maximum(bins * usual * USUAL_DEVIATION**2, 1.0)
+    weight = LEVEL_BINS / np.maximum(deviation, 1.0) ** 2
+    known = np.where(others > 0, others + weight * usual, 0.0)
+    m = np.where(share < 1, known / np.maximum(bins + weight, 1.0) * bins * share / np.maximum(1 - share, 1e-9), 0.0)
+    kappa = 1.0 / (noise + 1.0 / np.maximum(known, 1.0))
+    least = REMAINING_SHARES.min()
+    found: Array = kappa * np.log((kappa + MARGIN * m) / (kappa + least * m))
+    return found
 
 
 def _measure_move(total: float, usual: Array, share: Array, noise: float, averaged: float) -> Array:

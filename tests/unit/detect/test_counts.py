@@ -89,9 +89,9 @@ def read_slowly(state: CountState, requests: Array, faults: Array, conditions: C
             others = [other for other in zones if other != z]
             recent_k = sum(0.8 * state.recent_faults[s, other] + k[s][other] for other in others)
             recent_e = sum(0.8 * state.recent_expected[s, other] + e[s][other] for other in others)
-            usual = min(max(30 / (2 * past_rho), 3.0), 200.0)
-            variance = max(recent_e / unit * (1 + recent_e / unit / usual), 0.02)
-            prior = max(usual / max((recent_k - recent_e) ** 2 / unit**2 / (4 * variance), 1.0), 3.0)
+            usual = min(max(30 / (2 * past_rho), 3.0), 25.0)
+            variance = max(recent_e / unit * (1 / 1.8 + recent_e / unit / usual), 0.02)
+            prior = max(usual / max((recent_k - recent_e) ** 2 / unit**2 / (4 * variance), 1.0) ** 2, 3.0)
             alpha = recent_k / unit + prior
             m = e[s][z] * alpha / (recent_e / unit + prior)
             found.m[s].append(m)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from holdfast.detect.cusum import CONFIRMED, STRONGLY_CONFIRMED
+from holdfast.detect.cusum import CONFIRMED
 from holdfast.detect.findings import Finding, Signal
-from holdfast.detect.instances import InstanceReport, leave_out_worst
+from holdfast.detect.instances import REST_HEALTHY, InstanceReport, leave_out_worst
 from holdfast.detect.streams import InstanceBin, StreamStep
 from tests.unit.detect.steps import BEGIN, HOME, POOL, ZONE, build_slow_step, build_step
 
@@ -96,26 +96,27 @@ def test_the_rest_is_healthy_only_if_it_had_enough_requests_to_fail(signal: Sign
     def give(share: float, bins: int) -> InstanceReport:
         found = []
         for each in build_bins({1: 0.8}, 2, signal=signal)[:bins]:
-            arrays = {name: getattr(each, name).copy() for name in ("requests", "latencies")}
+            arrays = {name: getattr(each, name).copy() for name in ("requests", "latencies", "faults")}
             for array in arrays.values():
-                array[:, ZONE, 0] = share * 40
+                array[:, ZONE, 0] *= share
             found.append(replace(each, **arrays))
         return report(found, signal)
 
     assert give(1.0, 2).is_instance
     few = give(0.02, 2)
     assert (few.is_zone, few.is_instance) == (False, False)
+    assert few.evidence < 0 or few.rest < REST_HEALTHY, "nothing else speaks against it"
 
 
 def test_between_zone_and_instance_the_report_waits() -> None:
     for evidence, rest in ((CONFIRMED / 2, 0.5), (CONFIRMED + 1, 0.2)):
-        found = InstanceReport(("i-1",), 3, STRONGLY_CONFIRMED, evidence, CONFIRMED, rest)
+        found = InstanceReport(("i-1",), 3, CONFIRMED, evidence, CONFIRMED, rest)
         assert not found.is_zone
         assert not found.is_instance
     assert InstanceReport(("i-1",), 3, 12.0, 6.0, 6.0, 0.05).is_instance, "the rest has hardly any part of the excess"
     assert InstanceReport(("i-1",), 3, 12.0, -1.0, 6.0, 0.5).is_instance
     assert InstanceReport(("i-1",), 3, 12.0, 6.0, 6.0, 0.5).is_zone
-    assert not InstanceReport(("i-1",), 3, 11.0, -1.0, 6.0, 0.0).is_instance, "it failed some minutes ago"
+    assert not InstanceReport(("i-1",), 3, 5.0, -1.0, 6.0, 0.0).is_instance, "it failed some minutes ago"
     assert not InstanceReport(("i-1",), 3, 12.0, -1.0, 5.0, 0.0).is_instance, "the rest had too few requests to fail"
 
 

@@ -57,17 +57,14 @@ def test_the_evidence_is_that_of_the_formula(
         clump, noise = fit_dispersion(state.fit)
         n = [float(count) * is_active for count, is_active in zip(requests, given_active, strict=True)]
         shares = [float(share) * is_active for share, is_active in zip(state.shares, given_active, strict=True)]
-        before, level, level_noise = state.evidence, state.level or sum(n), max(state.level_noise, 0.0)
+        before = state.evidence
         step = advance_throughput(state, np.array(requests, float), active, THRESHOLD, 10.0)
         for zone in range(ZONES):
             share = shares[zone] / sum(shares) if sum(shares) else 0.0
-            others, normal = sum(n) - n[zone], level * (1 - share)
-            deviation = (others - normal) ** 2 / max(normal * (1 + level_noise * normal), 1.0)
-            weight = 2 / max(deviation / 4, 1.0) if others else 0.0
-            m = (others + weight * normal) / (1 + weight) * share / (1 - share) if share < 1 else 0.0
+            m = (sum(n) - n[zone]) * share / (1 - share) if share < 1 else 0.0
             assert step.predicted[zone] == pytest.approx(m)
             for row, drop in enumerate(REMAINING_SHARES):
-                k, kappa = n[zone] / clump, 1 / (noise + 1 / max(others + weight * normal, 1.0))
+                k, kappa = n[zone] / clump, 1 / (noise + 1 / max(sum(n) - n[zone], 1.0))
                 surprise = k * math.log(drop / MARGIN)
                 surprise -= (k + kappa) * math.log((kappa + drop * m / clump) / (kappa + MARGIN * m / clump))
                 total = 0.995 * max(before[row, zone], 0.0) + min(surprise * given_active[zone], 0.6 * THRESHOLD)
@@ -110,13 +107,29 @@ def test_a_common_rise_and_fall_of_traffic_is_no_evidence() -> None:
     assert (get_evidence(state) <= 0).all()
 
 
-def test_the_usual_traffic_of_the_others_counts_beside_their_few_requests_now() -> None:
+def test_the_usual_traffic_of_the_others_counts_beside_their_few_requests_in_a_silence() -> None:
     usual = (5.0, 5.0, 5.0)
     state = run(learn(*usual), *[usual] * 60)
-    step = advance_throughput(state, np.array([3.0, 4.0, 0.0]), EVERY, THRESHOLD, 10.0)
-    assert 3.5 < step.predicted[2] < 5.0, "7 requests are few by chance, if 10 are usual"
-    gone = advance_throughput(state, np.zeros(ZONES), EVERY, THRESHOLD, 10.0)
-    assert gone.predicted.tolist() == [0.0] * ZONES, "the traffic of all zones has ended"
+    few = run(state, (3.0, 4.0, 0.0), (4.0, 3.0, 0.0), (5.0, 3.0, 0.0))
+    assert few.silence[2] > 7 > get_evidence(few)[2], "7 requests are few by chance, if 10 are usual"
+    assert find_silent(few, 10.0).tolist() == [False, False, True]
+    assert run(few, usual).silence.tolist() == [0.0] * ZONES
+
+
+def test_a_fall_of_all_traffic_is_no_silence_of_a_zone() -> None:
+    usual = (5.0, 5.0, 5.0)
+    state = run(learn(*usual), *[usual] * 60)
+    night = run(state, *[(1.0, 0.0, 0.0), (0.0, 1.0, 0.0), (1.0, 1.0, 0.0), (0.0, 1.0, 0.0), (1.0, 0.0, 0.0)])
+    assert not find_silent(night, 10.0).any()
+    assert not find_silent(run(state, *[(0.0, 0.0, 0.0)] * 5), 10.0).any(), "the traffic of all zones has ended"
+
+
+def test_bursts_of_all_traffic_are_no_evidence_even_if_they_are_usual() -> None:
+    state = learn(60.0, 20.0, 20.0)
+    for factor in (1.0, 10.0) * 30:
+        state = run(state, *[(60.0 * factor, 20.0 * factor, 20.0 * factor)] * 30)
+        assert (get_evidence(state) <= 0).all()
+    assert (get_evidence(run(state, *[(4.0, 1.0, 1.0)] * 30)) < THRESHOLD).all()
 
 
 def test_shares_are_learned_from_bins_in_which_all_zones_have_theirs() -> None:

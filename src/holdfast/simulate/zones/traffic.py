@@ -55,6 +55,8 @@ class Fleet:
     """Instances in each zone."""
     daily: float = 0.0
     """Share by which the traffic rises and falls within a day. It is highest six hours after midnight."""
+    traffic_noise: float = 0.0
+    """Standard deviation of the logarithm of the traffic, which fluctuates in all zones together."""
     cell_shape: float = math.inf
     """Shape of the gamma distribution by which the fault rate of each operation, zone and bin fluctuates."""
     clumped: float = 0.0
@@ -146,6 +148,7 @@ class TrafficSimulation:
     _zone: Matrix = field(init=False)
     _latency_common: float = field(default=0.0, init=False)
     _latency_zone: Matrix = field(init=False)
+    _traffic: float = field(default=0.0, init=False)
 
     def __post_init__(self) -> None:
         operations, zones = self.fleet.requests.shape
@@ -181,7 +184,8 @@ class TrafficSimulation:
         fleet = self.fleet
         rates = fleet.fault_rates * np.exp(self._common + self._zone)
         now = _Conditions(
-            traffic=fleet.requests * (self.seconds / 60 * (1 + fleet.daily * math.sin(2 * math.pi * at / DAY))),
+            traffic=fleet.requests
+            * (self.seconds / 60 * math.exp(self._traffic) * (1 + fleet.daily * math.sin(2 * math.pi * at / DAY))),
             rates=rates,
             added=0.0,
             shift=self._latency_common + self._latency_zone + np.zeros_like(rates),
@@ -212,6 +216,8 @@ class TrafficSimulation:
         together = self._walk(np.array([self._latency_common]), COMMON_MEMORY, fleet.latency_common_noise)
         self._latency_common = float(together[0])
         self._latency_zone = self._walk(self._latency_zone, ZONE_MEMORY, fleet.latency_zone_noise)
+        if fleet.traffic_noise:  # draws nothing otherwise, so that seeds give the same bins as before
+            self._traffic = float(self._walk(np.array([self._traffic]), COMMON_MEMORY, fleet.traffic_noise)[0])
 
     def _walk(self, before: Matrix, memory: float, noise: float) -> Matrix:
         """Return the next value of a noise that keeps its standard deviation."""
