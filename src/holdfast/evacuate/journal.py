@@ -1,0 +1,209 @@
+"""The journal of evacuations: what was intended, what was done, and everything that is needed to restore it. Pure.
+
+A run is one evacuation of one zone. It records an entry for each resource before it changes the resource, and again
+afterwards. So a process that is killed at any point leaves behind which resources it may have changed.
+
+A journal is a store with four methods. The open runs are one document with a version, so that of two operators who
+start at the same time one wins. Entries have the number of the claim that wrote them: a process that was paused, and
+whose run another process has continued, cannot overwrite newer entries.
+"""
+
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from holdfast._errors import Conflict, LeaseLost
+from holdfast._names import get_region_code
+from holdfast._types import Zone
+
+CLAIM_SECONDS = 60.0
+"""Seconds after which another process may continue a run whose process does not renew its claim."""
+
+
+class RunState(StrEnum):
+    """How far a run is."""
+
+    EVACUATING = "evacuating"
+    EVACUATED = "evacuated"
+    RESTORING = "restoring"
+
+
+class Run(Struct, frozen=True, kw_only=True):
+    """The evacuation of one zone, for one workload or for all, from its start until everything is restored."""
+
+    id: str
+    zone: Zone
+    workload: str | None = None
+    by: str
+    """The user and the host that started it."""
+    reason: str
+    started: float
+    overrides: Mapping[str, str] = msgspec.field(default_factory=dict)
+    """The guards that were overridden, by name, and the reason that was given."""
+    state: RunState = RunState.EVACUATING
+    holder: str = ""
+    """The process that works on it; "" if none does."""
+    held_until: float = 0.0
+    number: int = 0
+    """Number of the claim. It grows with every claim of any run."""
+
+    def overlaps(self, zone: Zone, workload: str | None) -> bool:
+        """Return whether the run affects the same workload, in the same region."""
+        is_same_region = get_region_code(self.zone) == get_region_code(zone)
+        return is_same_region and (self.workload is None or workload is None or self.workload == workload)
+
+
+class EntryState(StrEnum):
+    """What happened to a resource."""
+
+    INTENDED = "intended"
+    """The change was about to be made: it may or may not have been."""
+    APPLIED = "applied"
+    FOUND = "found"
+    """Another person or program had made the same change already. It is never undone."""
+    FAILED = "failed"
+    """The change could not be made. The note says why."""
+    RESTORING = "restoring"
+    """The change was about to be undone: it may or may not have been."""
+    RESTORED = "restored"
+    KEPT = "kept"
+    """The resource was not restored, because others changed or deleted it meanwhile. The note says how."""
+
+    @property
+    def is_open(self) -> bool:
+        """True if there may be something to restore."""
+        return self in (EntryState.INTENDED, EntryState.APPLIED, EntryState.RESTORING)
+
+
+class Entry(Struct, frozen=True, kw_only=True):
+    """One resource in a run, with everything that is needed to restore it."""
+
+    zone: Zone
+    resource: str
+    """The ARN, or another name that is unique."""
+    type: str
+    """The type of the resource, such as `load-balancer`."""
+    action: str
+    """The name of the action that changes it."""
+    run: str
+    number: int
+    """Number of the claim that wrote the entry."""
+    state: EntryState
+    at: float
+    name: str = ""
+    """The name for people."""
+    change: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    """The planned change, and the configuration before it. Only the action knows its content."""
+    record: Mapping[str, Any] = msgspec.field(default_factory=dict)
+    """What the action needs to know about the change that it made, such as the id of a zonal shift."""
+    note: str = ""
+
+
+class OpenRuns(NamedTuple):
+    """All runs that are not restored yet, with the version of the document that has them."""
+
+    version: int
+    runs: tuple[Run, ...]
+
+
+class Journal(Protocol):
+    """A store of runs and entries. Thread-safe; everything is durable when a method returns."""
+
+    def read_runs(self) -> OpenRuns:
+        """Return the open runs. A new journal has none, and the version 0."""
+
+    def write_runs(self, runs: Sequence[Run], expected: int) -> OpenRuns:
+        """Replace the open runs if the document still has the version `expected`; otherwise raise Conflict.
+
+        The new version is greater than all earlier ones.
+        """
+
+    def write_entries(self, entries: Sequence[Entry]) -> None:
+        """Store entries by zone and resource. Raise LeaseLost if a stored one has a greater number than its new one.
+
+        Either all of them are stored, or, if it raises, any number of them.
+        """
+
+    def read_entries(self, zone: Zone | None = None, *, type: str | None = None) -> Sequence[Entry]:  # noqa: A002
+        """Return the entries of a zone, or of all zones; with `type`, only of this type of resource."""
+
+
+def build_conflict(expected: int) -> Conflict:
+    """Return the error for a document of runs that has changed."""
+    return Conflict(f"the open runs have changed since version {expected}: read them again, then decide again")
+
+
+def build_lease_lost(entry: Entry) -> LeaseLost:
+    """Return the error for an entry that a later claim has written."""
+    return LeaseLost(
+        f"another process has continued run {entry.run}, and has changed the entry of {entry.resource}: this one stops"
+    )
+
+
+def find_run(open_runs: OpenRuns, run_id: str) -> Run | None:
+    """Return the open run with an id."""
+    return next((each for each in open_runs.runs if each.id == run_id), None)
+
+
+def add_run(open_runs: OpenRuns, wanted: Run, holder: str, now: float) -> tuple[Run, ...]:
+    """Return the runs with a new one that `holder` works on.
+
+    Raise Conflict if an overlapping run is open: a second zone is never evacuated, and a run of the same zone must be
+    resumed or restored first.
+    """
+    for each in open_runs.runs:
+        if each.overlaps(wanted.zone, wanted.workload):
+            raise Conflict(f"{describe_run(each, now)}: {_advise(each, wanted.zone)}")
+    return (*open_runs.runs, _hold(wanted, holder, open_runs.version, now))
+
+
+def claim_run(open_runs: OpenRuns, run_id: str, holder: str, now: float) -> tuple[Run, ...]:
+    """Return the runs after `holder` has begun to work on one. Raise Conflict if another process works on it."""
+    found = find_run(open_runs, run_id)
+    if found is None:
+        raise Conflict(f"run {run_id} is not open any more: it was restored")
+    if found.holder not in ("", holder) and now < found.held_until:
+        raise Conflict(
+            f"{describe_run(found, now)}: wait until it has ended, or "
+            f"{found.held_until - now:.0f} s if its process died"
+        )
+    held = _hold(found, holder, open_runs.version, now)
+    return tuple(held if each is found else each for each in open_runs.runs)
+
+
+def update_run(open_runs: OpenRuns, run: Run) -> tuple[Run, ...]:
+    """Return the runs with `run` in a new state. Raise Conflict if another process has claimed it meanwhile."""
+    found = find_run(open_runs, run.id)
+    if found is None or found.number != run.number:
+        raise Conflict(f"another process has continued run {run.id}, so this one stops")
+    return tuple(run if each is found else each for each in open_runs.runs)
+
+
+def remove_run(open_runs: OpenRuns, run: Run) -> tuple[Run, ...]:
+    """Return the runs without one that is restored. Raise Conflict if another process has claimed it meanwhile."""
+    return tuple(each for each in update_run(open_runs, run) if each.id != run.id)
+
+
+def describe_run(run: Run, now: float) -> str:
+    """Return who evacuates which zone, and since when."""
+    what = f"run {run.id} of {run.by} has been {run.state} {run.zone} for {run.workload or 'all workloads'}"
+    if run.state is RunState.EVACUATED:
+        what = f"run {run.id} of {run.by} has evacuated {run.zone} for {run.workload or 'all workloads'}"
+    minutes = max(now - run.started, 0.0) / 60
+    return f"{what}, started {minutes:.0f} minutes ago"
+
+
+def _advise(run: Run, zone: Zone) -> str:
+    if run.zone != zone:
+        return f"restore {run.zone} first (holdfast zone restore {run.zone}); a second zone is never evacuated"
+    if run.state is RunState.EVACUATING:
+        return f"continue it with `holdfast zone resume {run.zone}`, or undo it with `holdfast zone restore {run.zone}`"
+    return f"undo it with `holdfast zone restore {run.zone}`"
+
+
+def _hold(run: Run, holder: str, version: int, now: float) -> Run:
+    return replace(run, holder=holder, held_until=now + CLAIM_SECONDS, number=version + 1)

@@ -1,0 +1,39 @@
+"""A journal in memory, for tests and simulations."""
+
+import threading
+from collections.abc import Sequence
+
+from holdfast._types import Zone
+from holdfast.evacuate.journal import Entry, OpenRuns, Run, build_conflict, build_lease_lost
+
+
+class MemoryJournal:
+    """A journal in this process. See `holdfast.evacuate.journal.Journal`."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._runs = OpenRuns(0, ())
+        self._entries: dict[tuple[Zone, str], Entry] = {}
+
+    def read_runs(self) -> OpenRuns:
+        return self._runs
+
+    def write_runs(self, runs: Sequence[Run], expected: int) -> OpenRuns:
+        with self._lock:
+            if self._runs.version != expected:
+                raise build_conflict(expected)
+            self._runs = OpenRuns(expected + 1, tuple(runs))
+            return self._runs
+
+    def write_entries(self, entries: Sequence[Entry]) -> None:
+        with self._lock:
+            for entry in entries:
+                known = self._entries.get((entry.zone, entry.resource))
+                if known is not None and known.number > entry.number:
+                    raise build_lease_lost(entry)
+                self._entries[entry.zone, entry.resource] = entry
+
+    def read_entries(self, zone: Zone | None = None, *, type: str | None = None) -> Sequence[Entry]:  # noqa: A002
+        with self._lock:
+            found = list(self._entries.values())
+        return [each for each in found if zone in (None, each.zone) and type in (None, each.type)]

@@ -1,0 +1,111 @@
+"""Who may work on which run: the rules of the open runs."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from holdfast import Conflict, Zone
+from holdfast.evacuate.journal import (
+    CLAIM_SECONDS,
+    EntryState,
+    OpenRuns,
+    Run,
+    RunState,
+    add_run,
+    claim_run,
+    describe_run,
+    find_run,
+    remove_run,
+    update_run,
+)
+
+ONE, TWO, FAR = Zone("use1-az1"), Zone("use1-az2"), Zone("euw1-az1")
+NOW = 1_000_000.0
+RUN = Run(id="hf-1", zone=ONE, workload="shop", by="me@here", reason="requests fail", started=NOW - 120)
+
+
+def test_a_new_run_is_held_for_a_minute_with_a_greater_number() -> None:
+    (added,) = add_run(OpenRuns(7, ()), RUN, "a", NOW)
+    assert (added.holder, added.held_until, added.number) == ("a", NOW + CLAIM_SECONDS, 8)
+    assert find_run(OpenRuns(8, (added,)), "hf-1") == added
+    assert find_run(OpenRuns(8, (added,)), "hf-2") is None
+
+
+def test_an_overlapping_run_is_refused_with_advice() -> None:
+    for state, wanted, words in (
+        (RunState.EVACUATING, replace(RUN, zone=TWO), "restore use1-az1 first"),
+        (RunState.EVACUATING, RUN, "continue it with `holdfast zone resume use1-az1`"),
+        (RunState.EVACUATED, replace(RUN, workload=None), "undo it with `holdfast zone restore use1-az1`"),
+        (RunState.RESTORING, RUN, "undo it with"),
+    ):
+        with pytest.raises(Conflict, match=words):
+            add_run(OpenRuns(1, (replace(RUN, state=state),)), replace(wanted, id="hf-2"), "b", NOW)
+
+
+def test_runs_elsewhere_do_not_overlap() -> None:
+    for wanted in (replace(RUN, zone=FAR), replace(RUN, zone=TWO, workload="blog")):
+        assert len(add_run(OpenRuns(1, (RUN,)), replace(wanted, id="hf-2"), "b", NOW)) == 2
+
+
+def test_only_one_process_works_on_a_run() -> None:
+    held = OpenRuns(3, add_run(OpenRuns(2, (replace(RUN, id="hf-0", zone=FAR),)), RUN, "a", NOW))
+    with pytest.raises(Conflict, match="or 20 s if its process died"):
+        claim_run(held, "hf-1", "b", NOW + 40)
+    for holder, now in (("a", NOW + 40), ("b", NOW + CLAIM_SECONDS)):
+        claimed = find_run(OpenRuns(4, claim_run(held, "hf-1", holder, now)), "hf-1")
+        assert claimed is not None
+        assert (claimed.holder, claimed.number, claimed.held_until) == (holder, 4, now + CLAIM_SECONDS)
+    released = OpenRuns(3, (replace(RUN, holder="", held_until=NOW + 50),))
+    assert claim_run(released, "hf-1", "b", NOW)[0].holder == "b"
+    with pytest.raises(Conflict, match="run hf-9 is not open any more"):
+        claim_run(held, "hf-9", "b", NOW)
+
+
+def test_a_process_whose_run_was_claimed_can_change_nothing() -> None:
+    (old,) = add_run(OpenRuns(0, ()), RUN, "a", NOW)
+    taken = OpenRuns(2, claim_run(OpenRuns(1, (old,)), "hf-1", "b", NOW + 100))
+    for change in (update_run, remove_run):
+        with pytest.raises(Conflict, match="another process has continued run hf-1"):
+            change(taken, old)
+        with pytest.raises(Conflict):
+            change(OpenRuns(2, ()), old)
+    new = taken.runs[0]
+    assert update_run(taken, replace(new, state=RunState.EVACUATED))[0].state is RunState.EVACUATED
+    assert remove_run(taken, new) == ()
+
+
+def test_a_run_is_described_by_its_operator_and_its_age() -> None:
+    assert describe_run(RUN, NOW) == (
+        "run hf-1 of me@here has been evacuating use1-az1 for shop, started 2 minutes ago"
+    )
+    done = replace(RUN, state=RunState.EVACUATED, workload=None)
+    assert describe_run(done, NOW).startswith("run hf-1 of me@here has evacuated use1-az1 for all workloads")
+
+
+def test_entries_are_open_while_there_may_be_something_to_restore() -> None:
+    assert {each for each in EntryState if each.is_open} == {
+        EntryState.INTENDED,
+        EntryState.APPLIED,
+        EntryState.RESTORING,
+    }
+
+
+zones, workloads = st.sampled_from([ONE, TWO, FAR]), st.sampled_from([None, "shop", "blog"])
+
+
+@given(st.lists(st.tuples(zones, workloads), max_size=8))
+def test_no_history_of_runs_evacuates_two_zones_of_a_region_for_a_workload(
+    history: list[tuple[Zone, str | None]],
+) -> None:
+    runs = OpenRuns(0, ())
+    for number, (zone, workload) in enumerate(history):
+        wanted = replace(RUN, id=f"hf-{number}", zone=zone, workload=workload)
+        try:
+            runs = OpenRuns(runs.version + 1, add_run(runs, wanted, "a", NOW))
+        except Conflict:
+            continue
+    for region in ({ONE, TWO}, {FAR}):
+        for workload in ("shop", "blog"):
+            evacuated = {each.zone for each in runs.runs if each.workload in (None, workload)}
+            assert len(evacuated & region) <= 1
