@@ -1,6 +1,7 @@
-"""Evacuate a zone: mark a verdict's zone as out, if the guard allows it.
+"""Evacuate a zone: move everything that can be moved away from it, record each step, and restore it later.
 
-May import the base, the engines, `detect`, `calls`, `status` and `telemetry`. Start reading at `guard.py`.
+May import the base, the engines, `detect`, `calls`, `status` and `telemetry`. Start reading at `runner.py`; the rules
+are in `guards.py`, `steps.py` and `journal.py`. `evacuator.py` and `guard.py` mark the zone of a verdict as out.
 """
 
 from holdfast.evacuate.evacuator import Evacuator

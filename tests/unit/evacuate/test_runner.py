@@ -1,0 +1,273 @@
+"""Evacuations as a whole, on a control plane in memory: what is done, recorded and undone when calls fail."""
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast import Conflict, LeaseLost, NotAllowed
+from holdfast.evacuate.action import ChangeState, Target
+from holdfast.evacuate.journal import EntryState, Journal, RunState
+from holdfast.evacuate.journals.memory import MemoryJournal
+from holdfast.evacuate.runner import Report, Runner
+from holdfast.testing import FakeClock
+from tests.unit.evacuate.fleet import OTHER, ZONE, ControlPlane, Killed, RemoveZone, lose_reply, throttle
+
+RUN = Target(zone=ZONE, workload="shop", run="hf-1", reason="test")
+
+
+def build(plane: ControlPlane, journal: Journal | None = None, clock: FakeClock | None = None) -> Runner:
+    return Runner({"remove": RemoveZone(plane)}, journal or MemoryJournal(), clock or FakeClock())
+
+
+def evacuate(runner: Runner, target: Target = RUN) -> Report:
+    return runner.start(runner.plan(target), by="me@here")
+
+
+def states(report: Report) -> set[EntryState]:
+    return {each.state for each in report.entries}
+
+
+def test_an_evacuation_moves_everything_and_a_restore_brings_all_of_it_back() -> None:
+    plane, journal = ControlPlane(5), MemoryJournal()
+    before, runner = plane.copy(), build(plane, journal)
+    report = evacuate(runner)
+    assert (states(report), len(report.entries), report.problems) == ({EntryState.APPLIED}, 5, [])
+    assert {frozenset(each) for each in plane.zones.values()} == {frozenset({OTHER})}
+    (run,) = journal.read_runs().runs
+    assert (run.state, run.holder, run.by) == (RunState.EVACUATED, "", "me@here")
+    back = runner.restore("hf-1")
+    assert (states(back), plane.copy()) == ({EntryState.RESTORED}, before)
+    assert journal.read_runs().runs == ()
+
+
+def test_every_intent_is_recorded_before_its_change() -> None:
+    plane, journal = ControlPlane(3), MemoryJournal()
+    seen: list[EntryState] = []
+
+    def look(name: str) -> None:
+        seen.extend(each.state for each in journal.read_entries(ZONE) if each.resource == name)
+
+    plane.before_write = look
+    runner = build(plane, journal)
+    evacuate(runner)
+    assert seen == [EntryState.INTENDED] * 3
+    seen.clear()
+    runner.restore("hf-1")
+    assert seen == [EntryState.RESTORING] * 3
+
+
+@pytest.mark.parametrize("when", ["before_write", "after_write"])
+@pytest.mark.parametrize("fail", [lose_reply, throttle])
+def test_a_call_that_fails_once_is_not_repeated_blindly(when: str, fail: Callable[[str], None]) -> None:
+    """After each failure the resource is read: a change that is there is not made again."""
+    plane = ControlPlane(4)
+    before, failed = plane.copy(), set[str]()
+
+    def fail_once(name: str) -> None:
+        if name not in failed:
+            failed.add(name)
+            fail(name)
+
+    setattr(plane, when, fail_once)
+    runner = build(plane)
+    assert states(evacuate(runner)) == {EntryState.APPLIED}
+    assert plane.writes == 4
+    failed.clear()
+    assert states(runner.restore("hf-1")) == {EntryState.RESTORED}
+    assert (plane.writes, plane.copy()) == (8, before)
+
+
+def test_a_refused_resource_does_not_stop_the_others() -> None:
+    plane = ControlPlane(4)
+
+    def refuse(name: str) -> None:
+        if name == "arn:002":
+            raise NotAllowed("the policy does not allow it")
+
+    plane.before_write = refuse
+    report = evacuate(build(plane))
+    (problem,) = report.problems
+    assert (problem.resource, problem.state, problem.note) == (
+        "arn:002",
+        EntryState.FAILED,
+        "the policy does not allow it",
+    )
+    assert len(report.entries) == 4
+
+
+def test_a_resource_that_is_throttled_for_minutes_is_reported_and_stays_open() -> None:
+    plane, journal = ControlPlane(1), MemoryJournal()
+    plane.before_write = throttle
+    runner = build(plane, journal)
+    (problem,) = evacuate(runner).problems
+    assert (problem.state, problem.note) == (EntryState.INTENDED, "too many requests")
+    plane.before_write = lambda _: None
+    assert states(runner.resume(runner.plan(RUN))) == {EntryState.APPLIED}
+
+
+def kill_at(step: int, plane: ControlPlane, journal: Any) -> Callable[[], None]:
+    """End everything at the given call of the journal or the control plane. Return a function that ends this."""
+    numbers: Iterator[int] = count()
+
+    def tick(*_: object) -> None:
+        if next(numbers) >= step:
+            raise Killed
+
+    writes = {name: getattr(journal, name) for name in ("write_runs", "write_entries")}
+
+    def around(write: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*arguments: Any) -> Any:
+            tick()
+            result = write(*arguments)
+            tick()
+            return result
+
+        return wrapped
+
+    for name, write in writes.items():
+        setattr(journal, name, around(write))
+    plane.before_write = plane.after_write = tick
+
+    def stop() -> None:
+        for name, write in writes.items():
+            setattr(journal, name, write)
+        plane.before_write = plane.after_write = lambda _: None
+
+    return stop
+
+
+@pytest.mark.parametrize("is_resumed", [False, True])
+def test_after_a_kill_at_any_step_a_restore_returns_the_configuration(is_resumed: bool) -> None:
+    steps = 0
+    for step in range(200):
+        plane, journal, clock = ControlPlane(3), MemoryJournal(), FakeClock()
+        before = plane.copy()
+        stop = kill_at(step, plane, journal)
+        try:
+            evacuate(build(plane, journal, clock))
+        except Killed:
+            steps += 1
+        else:
+            break
+        stop()
+        clock.advance(61)
+        for run in journal.read_runs().runs:
+            runner = build(plane, journal, clock)
+            if is_resumed:
+                assert states(runner.resume(runner.plan(RUN))) == {EntryState.APPLIED}
+            report = runner.restore(run.id)
+            assert report.problems == []
+        assert plane.copy() == before
+        assert journal.read_runs().runs == ()
+    assert steps > 15
+
+
+def test_a_kill_at_any_step_of_a_restore_is_continued_by_the_next_one() -> None:
+    steps = 0
+    for step in range(200):
+        plane, journal, clock = ControlPlane(3), MemoryJournal(), FakeClock()
+        before = plane.copy()
+        evacuate(build(plane, journal, clock))
+        stop = kill_at(step, plane, journal)
+        try:
+            build(plane, journal, clock).restore("hf-1")
+        except Killed:
+            steps += 1
+        else:
+            break
+        stop()
+        clock.advance(61)
+        for run in journal.read_runs().runs:
+            assert build(plane, journal, clock).restore(run.id).problems == []
+        assert plane.copy() == before
+        assert journal.read_runs().runs == ()
+    assert steps > 15
+
+
+def test_of_two_runs_one_wins_and_the_other_is_told_who_holds_it() -> None:
+    plane, journal, clock = ControlPlane(2), MemoryJournal(), FakeClock()
+    evacuate(build(plane, journal, clock))
+    clock.advance(600)
+    second = Target(zone=OTHER, workload="shop", run="hf-2")
+    with pytest.raises(Conflict, match="run hf-1 of me@here has evacuated use1-az1 for shop, started 10 minutes ago"):
+        evacuate(build(plane, journal, clock), second)
+    again = Target(zone=ZONE, workload=None, run="hf-3")
+    with pytest.raises(Conflict, match="holdfast zone restore use1-az1"):
+        evacuate(build(plane, journal, clock), again)
+    assert evacuate(build(plane, journal, clock), Target(zone=ZONE, workload="blog", run="hf-4")).problems == []
+
+
+def test_a_run_of_a_living_process_cannot_be_claimed_and_a_paused_one_stops() -> None:
+    plane, journal, clock = ControlPlane(1), MemoryJournal(), FakeClock()
+
+    def pause(_: str) -> None:
+        plane.before_write = lambda _: None
+        with pytest.raises(Conflict, match="wait until it has ended, or 60 s if its process died"):
+            build(plane, journal, clock).restore("hf-1")
+        clock.advance(61)  # the process was stopped, and continues now
+        assert build(plane, journal, clock).restore("hf-1").problems == []
+
+    plane.before_write = pause
+    with pytest.raises(LeaseLost):
+        evacuate(build(plane, journal, clock))
+
+
+def test_a_resource_that_another_run_has_moved_keeps_its_entry() -> None:
+    plane, journal = ControlPlane(2), MemoryJournal()
+    before, runner = plane.copy(), build(plane, journal)
+    evacuate(runner)
+    report = evacuate(runner, Target(zone=ZONE, workload="blog", run="hf-2"))
+    assert {(each.state, each.note) for each in report.entries} == {(EntryState.FOUND, "run hf-1 moved it")}
+    runner.restore("hf-2")
+    assert plane.copy() != before
+    runner.restore("hf-1")
+    assert plane.copy() == before
+
+
+def test_changes_of_others_are_kept_and_reported() -> None:
+    plane = ControlPlane(3)
+    runner = build(plane)
+    plane.write("arn:000", {OTHER}, "somebody")
+    report = evacuate(runner)
+    assert {each.resource: each.state for each in report.entries}["arn:000"] is EntryState.FOUND
+    del plane.zones["arn:001"]
+    assert runner.verify("hf-1")["arn:001"].state is ChangeState.GONE
+    back = {each.resource: each.state for each in runner.restore("hf-1").entries}
+    assert back == {"arn:000": EntryState.FOUND, "arn:001": EntryState.KEPT, "arn:002": EntryState.RESTORED}
+    assert plane.zones == {"arn:000": {OTHER}, "arn:002": {ZONE, OTHER}}
+
+
+def test_a_restore_of_some_types_leaves_the_run_open() -> None:
+    plane, journal = ControlPlane(1), MemoryJournal()
+    runner = build(plane, journal)
+    evacuate(runner)
+    assert states(runner.restore("hf-1", types=["other"])) == {EntryState.APPLIED}
+    assert journal.read_runs().runs[0].state is RunState.EVACUATED
+    assert states(runner.restore("hf-1", types=["group"])) == {EntryState.RESTORED}
+    assert journal.read_runs().runs == ()
+
+
+@settings(max_examples=30)
+@given(st.lists(st.tuples(st.sampled_from(["000", "001", "002"]), st.sampled_from(["leave", "return", "delete"]))))
+def test_random_changes_of_others_are_never_undone(changes: list[tuple[str, str]]) -> None:
+    plane = ControlPlane(3)
+    runner = build(plane)
+    evacuate(runner)
+    touched: dict[str, Any] = {}
+    for number, what in changes:
+        name = f"arn:{number}"
+        if name not in plane.zones:
+            continue
+        if what == "delete":
+            del plane.zones[name]
+        else:
+            plane.write(name, {OTHER} if what == "leave" else {ZONE, OTHER}, "somebody")
+        touched[name] = frozenset(plane.zones[name]) if name in plane.zones else None
+    runner.restore("hf-1")
+    for name in ("arn:000", "arn:001", "arn:002"):
+        found = frozenset(plane.zones[name]) if name in plane.zones else None
+        assert found == touched.get(name, frozenset({ZONE, OTHER}))
