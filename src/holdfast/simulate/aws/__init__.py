@@ -1,5 +1,5 @@
-"""Simulated AWS services, built on moto: an RDS with the lifecycle of Aurora, and Step Functions. Changes can fail.
+"""Simulated AWS services: Aurora and Step Functions, on moto, and ARC, over HTTP. Calls can fail.
 
-The only folder that imports moto, and only in `rds.py` and `emulator.py`. Everything happens in virtual time. Start
-reading at `rds.py`; `emulator.py` runs a state machine and its functions in this process.
+The only folder that imports moto, and only in `rds.py` and `emulator.py`. These work in virtual time. Start reading at
+`rds.py`; `emulator.py` runs a state machine and its functions in this process. `arc.py` is a server of its own.
 """

@@ -1,0 +1,1 @@
+"""Actions of evacuation: one module each, which implements `holdfast.evacuate.action.Action`."""

@@ -1,0 +1,125 @@
+"""Marking a zone as out in several status stores, and back."""
+
+from collections.abc import Sequence
+
+import pytest
+
+from holdfast import EngineUnavailable, StatusStore, ZoneState, ZoneStatus
+from holdfast.evacuate.action import Action, ChangeState, Target
+from holdfast.evacuate.actions.status import MarkOut
+from holdfast.evacuate.journal import EntryState
+from holdfast.evacuate.journals.memory import MemoryJournal
+from holdfast.evacuate.runner import Report, Runner
+from holdfast.status.stores.memory import MemoryStatusStore
+from holdfast.status.writer import StatusWriter
+from holdfast.testing import FakeClock
+from holdfast.testing.evacuation import ActionConformance
+from tests.unit.evacuate.fleet import OTHER, ZONE
+
+TARGET = Target(zone=ZONE, workload="shop", run="hf-1", reason="requests fail")
+
+
+class Broken(MemoryStatusStore):
+    """A store that cannot be reached."""
+
+    is_broken = True
+
+    def read(self) -> Sequence[ZoneStatus]:
+        if self.is_broken:
+            raise EngineUnavailable("no route to the store")
+        return super().read()
+
+
+def build(clock: FakeClock, **stores: StatusStore) -> Runner:
+    return Runner({"status": MarkOut(stores, clock)}, MemoryJournal(), clock)
+
+
+class TestConformance(ActionConformance):
+    @pytest.fixture
+    def action(self) -> Action:
+        return MarkOut({"first": MemoryStatusStore(), "second": MemoryStatusStore()}, FakeClock())
+
+
+def states(report: Report) -> dict[str, EntryState]:
+    return {each.resource: each.state for each in report.entries}
+
+
+def test_a_zone_is_out_in_every_store_and_in_again_after_a_restore() -> None:
+    clock, first, second = FakeClock(), MemoryStatusStore(), MemoryStatusStore()
+    runner = build(clock, first=first, second=second)
+    report = runner.start(runner.plan(TARGET), by="me")
+    assert states(report) == {"status:first": EntryState.APPLIED, "status:second": EntryState.APPLIED}
+    for store in (first, second):
+        (status,) = store.read()
+        assert (status.state, status.by, status.workload, status.expires) == (ZoneState.OUT, "hf-1", "shop", None)
+        assert status.reason == "requests fail (run hf-1)"
+    assert runner.restore("hf-1").problems == []
+    assert [each.state for store in (first, second) for each in store.read()] == [ZoneState.IN] * 2
+
+
+def test_a_zone_that_an_operator_took_out_stays_out() -> None:
+    clock, store = FakeClock(), MemoryStatusStore()
+    StatusWriter(store, clock).take_out(ZONE, "shop", by="colleague", reason="I am on it")
+    runner = build(clock, main=store)
+    (entry,) = runner.start(runner.plan(TARGET), by="me").entries
+    assert (entry.state, entry.note) == (EntryState.FOUND, "colleague has marked it as out: I am on it")
+    runner.restore("hf-1")
+    assert store.read()[0].state is ZoneState.OUT
+
+
+def test_a_provisional_status_is_not_enough() -> None:
+    clock, store = FakeClock(), MemoryStatusStore()
+    runner = build(clock, main=store)
+    plan = runner.plan(TARGET)
+    first = ZoneStatus(
+        zone=ZONE,
+        workload="shop",
+        state=ZoneState.OUT,
+        since=clock.wall(),
+        by="hf-1",
+        reason="r",
+        expires=clock.wall() + 30,
+    )
+    store.write(first, 0)
+    (entry,) = runner.start(plan, by="me").entries
+    assert entry.state is EntryState.APPLIED
+    assert store.read()[0].expires is None
+
+
+def test_another_zone_that_is_out_is_a_sign_and_refuses() -> None:
+    clock, store = FakeClock(), MemoryStatusStore()
+    runner = build(clock, main=store)
+    plan = runner.plan(TARGET)
+    StatusWriter(store, clock).take_out(OTHER, "shop", by="colleague", reason="az2 fails")
+    found = runner.plan(TARGET).discoveries["status"]
+    assert [(each.zone, each.source) for each in found.other_evacuations] == [(OTHER, "the status store main")]
+    (entry,) = runner.start(plan, by="me").entries
+    assert entry.state is EntryState.FAILED
+    assert "use1-az2 is out, and only one zone of a region may be out" in entry.note
+
+
+def test_a_store_that_cannot_be_read_is_reported_and_the_others_go_on() -> None:
+    clock, broken, healthy = FakeClock(), Broken(), MemoryStatusStore()
+    runner = build(clock, broken=broken, healthy=healthy)
+    plan = runner.plan(TARGET)
+    assert [(each.scope, each.reason) for each in plan.discoveries["status"].unreadable] == [
+        ("broken", "no route to the store")
+    ]
+    assert states(runner.start(plan, by="me")) == {"status:healthy": EntryState.APPLIED}
+
+
+def test_a_status_that_others_changed_is_kept() -> None:
+    clock, store = FakeClock(), MemoryStatusStore()
+    runner = build(clock, main=store)
+    runner.start(runner.plan(TARGET), by="me")
+    StatusWriter(store, clock).take_out(ZONE, "shop", by="colleague", reason="it must stay out")
+    assert runner.verify("hf-1")["status:main"].state is ChangeState.FOUND
+    assert states(runner.restore("hf-1")) == {"status:main": EntryState.KEPT}
+    assert store.read()[0].state is ZoneState.OUT
+
+
+@pytest.mark.parametrize("workload", [None, "shop"])
+def test_a_plan_says_for_whom(workload: str | None) -> None:
+    runner = build(FakeClock(), main=MemoryStatusStore())
+    (change,) = runner.plan(Target(zone=ZONE, workload=workload, run="hf-1")).changes["status"]
+    assert change.description == f"mark use1-az1 as out for {workload or 'all workloads'}"
