@@ -2,7 +2,7 @@
 
 A pytest plugin, active with `--workers 5`. Collecting takes seconds of a core, and so do the imports of all tests: one
 process does it for all. It hands out the tests and receives their reports. If a worker dies, the test that it ran has
-failed, and a new worker takes its place.
+failed, and a new worker takes its place. If the end of a worker's session fails, its last test has failed.
 """
 
 import gc
@@ -15,12 +15,13 @@ import traceback
 import warnings
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count, groupby
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from types import SimpleNamespace
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 import pytest
 from _pytest.capture import CaptureManager
@@ -80,7 +81,10 @@ class Worker:
     pid: int
     connection: Connection
     unfinished: deque[int] = field(default_factory=deque)
+    last_finished: int | None = None
     is_told_to_end: bool = False
+    traceback: str = ""
+    """Why it fails, if it could tell."""
 
 
 class Controller:
@@ -115,6 +119,7 @@ class Controller:
         """Interrupt the workers that are left, and wait for them."""
         for worker in self._workers.values():
             os.kill(worker.pid, signal.SIGINT)
+            worker.connection.close()  # else it could wait until its reports are received
         deadline = time.monotonic() + END_SECONDS
         for worker in self._workers.values():
             while os.waitpid(worker.pid, os.WNOHANG) == (0, 0):
@@ -151,8 +156,10 @@ class Controller:
             message, when, nodeid, location = content
             values = {"warning_message": message, "when": when, "nodeid": nodeid, "location": location}
             self._hook.pytest_warning_recorded.call_historic(kwargs=values)
+        elif kind == "failure":
+            (worker.traceback,) = content
         else:
-            worker.unfinished.popleft()
+            worker.last_finished = worker.unfinished.popleft()
             for data in content:
                 report = self._hook.pytest_report_from_serializable(config=self._session.config, data=data)
                 self._log(worker, report)
@@ -163,15 +170,20 @@ class Controller:
         worker.connection.close()
         code = os.waitstatus_to_exitcode(os.waitpid(worker.pid, 0)[1])
         if worker.unfinished:
-            item = self._session.items[worker.unfinished.popleft()]
-            why = f"the worker {worker.name} ended while it ran this test, with exit code {code}"
-            self._log(worker, pytest.TestReport(item.nodeid, item.location, {}, "failed", why, "call"))
+            self._fail(worker, worker.unfinished.popleft(), "call", f"while it ran this test, with exit code {code}")
             if worker.unfinished:
                 self._groups.appendleft(list(worker.unfinished))
         elif code or not worker.is_told_to_end:
-            raise RuntimeError(f"the worker {worker.name} ended between tests, with exit code {code}")
+            if worker.last_finished is None:  # the worker that replaces it would probably end, too
+                raise RuntimeError(f"the worker {worker.name} ended before its first test\n{worker.traceback}")
+            self._fail(worker, worker.last_finished, "teardown", f"after this test, with exit code {code}")
         if self._groups and not worker.is_told_to_end:
             self._fork()
+
+    def _fail(self, worker: Worker, index: int, phase: Literal["call", "teardown"], when: str) -> None:
+        item = self._session.items[index]
+        why = f"the worker {worker.name} ended {when}\n{worker.traceback}"
+        self._log(worker, pytest.TestReport(item.nodeid, item.location, {}, "failed", why, phase))
 
     def _log(self, worker: Worker, report: pytest.TestReport) -> None:
         # The attributes that pytest prints, above failures and with `-v`.
@@ -183,20 +195,15 @@ class Controller:
 def work(session: pytest.Session, name: str, connection: Connection) -> NoReturn:
     """Be a worker: run the tests that the controller hands out, and end this process."""
     code = 1
+    reporter = Reporter(session.config, connection)
     try:
         begin(session.config, name)
-        session.config.pluginmanager.register(reporter := Reporter(session.config, connection), "reporter")
-        try:
-            run(session, reporter)
-        except (EOFError, BrokenPipeError, KeyboardInterrupt):  # the run was interrupted, or its controller killed
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            session._setupstate.teardown_exact(None)
-        gc.collect()
-        collect_unraisable(session.config)  # raises if an object that the last tests left could not be finalized
-        session.config.hook.pytest_sessionfinish(session=session, exitstatus=int(session.testsfailed > 0))
+        session.config.pluginmanager.register(reporter, "reporter")
+        run(session, reporter)
+        end(session)
         code = 0
     except BaseException:
-        traceback.print_exc()
+        reporter.fail(traceback.format_exc())
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -216,14 +223,27 @@ def begin(config: pytest.Config, name: str) -> None:
 
 
 def run(session: pytest.Session, reporter: "Reporter") -> None:
-    """Run the tests that the controller hands out until there are no more."""
-    while indexes := reporter.ask():
-        items = [session.items[index] for index in indexes]
-        # After the last one, only the fixtures of the session stay: no test waits here until its worker is idle.
-        for item, following in zip(items, [*items[1:], session], strict=True):
-            session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            reporter.send()
+    """Run the tests that the controller hands out until there are no more, or the run is interrupted."""
+    with suppress(ControllerGone, KeyboardInterrupt):
+        while indexes := reporter.ask():
+            items = [session.items[index] for index in indexes]
+            # After the last one, only the fixtures of the session stay: no test waits here until its worker is idle.
+            for item, following in zip(items, [*items[1:], session], strict=True):
+                session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                reporter.finish()
+
+
+def end(session: pytest.Session) -> None:
+    """Tear down all fixtures that are left. Raise if one fails, or if an object of a test could not be finalized."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the controller kills a worker that takes too long
     session._setupstate.teardown_exact(None)
+    gc.collect()
+    collect_unraisable(session.config)
+    session.config.hook.pytest_sessionfinish(session=session, exitstatus=int(session.testsfailed > 0))
+
+
+class ControllerGone(Exception):
+    """The controller has ended, or does not listen any more because the run was interrupted."""
 
 
 class Reporter:
@@ -236,13 +256,30 @@ class Reporter:
 
     def ask(self) -> list[int]:
         """Return the tests to run next, by their index."""
-        self._connection.send(("idle",))
-        indexes: list[int] = self._connection.recv()
+        self._send("idle")
+        try:
+            indexes: list[int] = self._connection.recv()
+        except (EOFError, OSError) as error:
+            raise ControllerGone from error
         return indexes
 
-    def send(self) -> None:
-        self._connection.send(("reports", *self._reports))
+    def finish(self) -> None:
+        """Send the reports of the test that has ended."""
+        self._send("reports", *self._reports)
         self._reports.clear()
+
+    def fail(self, text: str) -> None:
+        """Send the traceback of the error that ends this worker, or print it if the controller is gone."""
+        try:
+            self._send("failure", text)
+        except ControllerGone:
+            print(text, file=sys.stderr)
+
+    def _send(self, kind: str, *content: object) -> None:
+        try:
+            self._connection.send((kind, *content))
+        except OSError as error:
+            raise ControllerGone from error
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         hook = self._config.hook
@@ -252,4 +289,4 @@ class Reporter:
         self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: tuple[str, int, str] | None
     ) -> None:
         warning_message.source = None  # any object
-        self._connection.send(("warning", warning_message, when, nodeid, location))
+        self._send("warning", warning_message, when, nodeid, location)

@@ -35,17 +35,18 @@ def run(folder: Path, tests: str, *options: str) -> tuple[int, str]:
     (folder / "pytest.ini").write_text("[pytest]")
     (folder / "test_it.py").write_text(tests)
     command = [sys.executable, "-m", "pytest", "-p", "tests.workers", "--workers", "2", "-rA", "-p", "no:cacheprovider"]
-    ended = subprocess.run(
-        [*command, *options, "test_it.py"],
-        cwd=folder,
-        env={"PYTHONPATH": str(ROOT), "TMPDIR": str(folder), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    return ended.returncode, ended.stdout
+    with (folder / "printed").open("w+") as output:  # no pipe: processes that the tests leave would keep it open
+        ended = subprocess.run(
+            [*command, *options, "test_it.py"],
+            cwd=folder,
+            env={"PYTHONPATH": str(ROOT), "TMPDIR": str(folder), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            timeout=60,
+            check=False,
+        )
+        output.seek(0)
+        return ended.returncode, output.read()
 
 
 def test_outcomes_output_and_warnings_arrive_and_fixtures_end(tmp_path: Path) -> None:
@@ -138,22 +139,34 @@ def test_fails():
     assert (tmp_path / "closed").exists()
 
 
-def test_a_session_fixture_that_fails_at_its_end_fails_the_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", ["BrokenPipeError", "EOFError", "ValueError"])
+def test_a_session_fixture_that_fails_at_its_end_fails_the_last_test_of_its_worker(tmp_path: Path, error: str) -> None:
+    """The other worker goes on: it runs a test that began before that failure and ends after it."""
     code, printed = run(
         tmp_path,
-        """
-import pytest
+        f"""
+import pytest, time
+from pathlib import Path
 
 @pytest.fixture(scope="session")
 def broken():
     yield
-    raise ValueError("at its end")
+    Path("broken").touch()
+    raise {error}("at its end")
+
+def test_goes_on():
+    while not Path("broken").exists():
+        time.sleep(0.01)
+    assert 1 == 2
 
 def test_passes(broken): pass
 """,
     )
-    assert code == pytest.ExitCode.INTERNAL_ERROR, printed
-    assert "ValueError: at its end" in printed
+    assert code == pytest.ExitCode.TESTS_FAILED, printed
+    assert re.search(r"ERROR at teardown of test_passes _+\n\[gw\d\]\nthe worker gw\d ended after this test", printed)
+    assert f"{error}: at its end" in printed
+    assert "assert 1 == 2" in printed
+    assert "1 failed, 1 passed, 1 error in" in printed
 
 
 def test_nothing_is_forked_if_a_test_cannot_be_collected(tmp_path: Path) -> None:
