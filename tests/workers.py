@@ -194,6 +194,8 @@ class Controller:
 
 def work(session: pytest.Session, name: str, connection: Connection) -> NoReturn:
     """Be a worker: run the tests that the controller hands out, and end this process."""
+    # A process that a test forks would keep the pipe open, and the controller would not notice that this one has ended.
+    os.register_at_fork(after_in_child=connection.close)
     code = 1
     reporter = Reporter(session.config, connection)
     try:

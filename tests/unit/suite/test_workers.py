@@ -1,6 +1,8 @@
 """Workers: which tests they get, what they share, and what happens when one dies. Each run is a real one of pytest."""
 
+import os
 import re
+import signal
 import subprocess
 import sys
 from collections import deque
@@ -167,6 +169,29 @@ def test_passes(broken): pass
     assert f"{error}: at its end" in printed
     assert "assert 1 == 2" in printed
     assert "1 failed, 1 passed, 1 error in" in printed
+
+
+def test_a_worker_that_dies_is_noticed_although_a_process_that_its_test_forked_lives(tmp_path: Path) -> None:
+    try:
+        code, printed = run(
+            tmp_path,
+            """
+import os, time
+from pathlib import Path
+
+def test_leaves_a_process():
+    if child := os.fork():
+        Path("child").write_text(str(child))
+        os._exit(7)
+    time.sleep(100)  # longer than this run may take
+
+def test_passes(): pass
+""",
+        )
+    finally:
+        os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
+    assert code == pytest.ExitCode.TESTS_FAILED, printed
+    assert "1 failed, 1 passed in" in printed
 
 
 def test_nothing_is_forked_if_a_test_cannot_be_collected(tmp_path: Path) -> None:
