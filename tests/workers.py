@@ -24,6 +24,7 @@ from types import SimpleNamespace
 from typing import Any, Literal, NoReturn, TypeVar
 
 import pytest
+from _pytest import junitxml
 from _pytest.capture import CaptureManager
 from _pytest.tmpdir import TempPathFactory
 from _pytest.unraisableexception import collect_unraisable
@@ -73,6 +74,14 @@ def in_groups(values: Iterable[T], key: Callable[[T], Hashable]) -> deque[list[T
     return deque(list(group) for _, group in groupby(values, key))
 
 
+class Node:
+    """A worker, as pytest knows it: printed above failures and with `-v`, and a key of a table for `--junitxml`."""
+
+    def __init__(self, name: str) -> None:
+        self.gateway = SimpleNamespace(id=name)
+        self._workerinfocache = f"[{name}]"
+
+
 @dataclass(eq=False)
 class Worker:
     """A worker, as the controller knows it: the tests that it has and has not finished, by their index."""
@@ -85,6 +94,9 @@ class Worker:
     is_told_to_end: bool = False
     traceback: str = ""
     """Why it fails, if it could tell."""
+
+    def __post_init__(self) -> None:
+        self.node = Node(self.name)
 
 
 class Controller:
@@ -186,9 +198,7 @@ class Controller:
         self._log(worker, pytest.TestReport(item.nodeid, item.location, {}, "failed", why, phase))
 
     def _log(self, worker: Worker, report: pytest.TestReport) -> None:
-        # The attributes that pytest prints, above failures and with `-v`.
-        node = SimpleNamespace(gateway=SimpleNamespace(id=worker.name), _workerinfocache=f"[{worker.name}]")
-        report.node = node  # type: ignore[attr-defined]
+        report.node = worker.node  # type: ignore[attr-defined]
         self._hook.pytest_runtest_logreport(report=report)
 
 
@@ -216,6 +226,7 @@ def begin(config: pytest.Config, name: str) -> None:
     """Let this process have its own capture, temporary folder and name, and write nothing to the terminal."""
     config.workerinput = {"workerid": name}  # type: ignore[attr-defined]
     config.pluginmanager.unregister(name="terminalreporter")
+    junitxml.pytest_unconfigure(config)  # the controller writes that file
     capture: CaptureManager = config.pluginmanager.getplugin("capturemanager")
     capture.stop_global_capturing()
     capture.start_global_capturing()

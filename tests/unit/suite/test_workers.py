@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections import deque
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -192,6 +193,32 @@ def test_passes(): pass
         os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
     assert code == pytest.ExitCode.TESTS_FAILED, printed
     assert "1 failed, 1 passed in" in printed
+
+
+def test_one_file_for_junit_has_all_tests(tmp_path: Path) -> None:
+    code, printed = run(
+        tmp_path,
+        """
+import os, pytest
+
+@pytest.fixture(scope="session")
+def broken():
+    yield
+    raise ValueError("at its end")
+
+@pytest.mark.parametrize("number", range(20))
+def test_many(number, broken):
+    if number == 3:
+        os._exit(7)
+""",
+        "--junitxml=junit.xml",
+    )
+    assert code == pytest.ExitCode.TESTS_FAILED, printed
+    assert "INTERNALERROR" not in printed
+    suite = ElementTree.parse(tmp_path / "junit.xml").getroot()[0]
+    assert {case.get("name") for case in suite} == {f"test_many[{number}]" for number in range(20)}
+    assert suite.get("failures") == "1"
+    assert printed.count("generated xml file") == 1
 
 
 def test_nothing_is_forked_if_a_test_cannot_be_collected(tmp_path: Path) -> None:
