@@ -165,7 +165,8 @@ class Controller:
             worker.is_told_to_end = not indexes
             worker.connection.send(indexes)
         elif kind == "warning":
-            message, when, nodeid, location = content
+            text, category, filename, lineno, when, nodeid, location = content
+            message = warnings.WarningMessage(text, type(category, (Warning,), {}), filename, lineno)
             values = {"warning_message": message, "when": when, "nodeid": nodeid, "location": location}
             self._hook.pytest_warning_recorded.call_historic(kwargs=values)
         elif kind == "failure":
@@ -301,5 +302,7 @@ class Reporter:
     def pytest_warning_recorded(
         self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: tuple[str, int, str] | None
     ) -> None:
-        warning_message.source = None  # any object
-        self._send("warning", warning_message, when, nodeid, location)
+        warned = warning_message
+        # As text, because not every warning and not every class of one can be pickled.
+        content = (str(warned.message), warned.category.__name__, warned.filename, warned.lineno)
+        self._send("warning", *content, when, nodeid, location)

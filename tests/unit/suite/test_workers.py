@@ -221,6 +221,30 @@ def test_many(number, broken):
     assert printed.count("generated xml file") == 1
 
 
+def test_warnings_of_any_class_arrive(tmp_path: Path) -> None:
+    code, printed = run(
+        tmp_path,
+        """
+import warnings
+
+class ManyArguments(UserWarning):
+    def __init__(self, one, two):
+        super().__init__(f"{one} and {two}")
+
+def test_many_arguments():
+    warnings.warn(ManyArguments("this", "that"))
+
+def test_class_of_a_function():
+    class Local(UserWarning): pass
+    warnings.warn("from a function", Local)
+""",
+    )
+    assert code == pytest.ExitCode.OK, printed
+    assert "ManyArguments: this and that" in printed
+    assert "Local: from a function" in printed
+    assert "2 passed, 2 warnings in" in printed
+
+
 def test_nothing_is_forked_if_a_test_cannot_be_collected(tmp_path: Path) -> None:
     code, printed = run(tmp_path, "import nothing_of_that_name\ndef test_a(): pass\ndef test_b(): pass\n")
     assert code == pytest.ExitCode.INTERRUPTED
