@@ -171,6 +171,8 @@ class Controller:
             self._hook.pytest_warning_recorded.call_historic(kwargs=values)
         elif kind == "failure":
             (worker.traceback,) = content
+        elif kind == "exit":
+            raise pytest.exit.Exception(*content)
         else:
             worker.last_finished = worker.unfinished.popleft()
             for data in content:
@@ -239,12 +241,16 @@ def begin(config: pytest.Config, name: str) -> None:
 def run(session: pytest.Session, reporter: "Reporter") -> None:
     """Run the tests that the controller hands out until there are no more, or the run is interrupted."""
     with suppress(ControllerGone, KeyboardInterrupt):
-        while indexes := reporter.ask():
-            items = [session.items[index] for index in indexes]
-            # After the last one, only the fixtures of the session stay: no test waits here until its worker is idle.
-            for item, following in zip(items, [*items[1:], session], strict=True):
-                session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-                reporter.finish()
+        try:
+            while indexes := reporter.ask():
+                items = [session.items[index] for index in indexes]
+                # After the last one, only the session's fixtures stay: no test waits here until its worker is idle.
+                for item, following in zip(items, [*items[1:], session], strict=True):
+                    session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                    reporter.finish()
+        except pytest.exit.Exception as error:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the controller interrupts all workers, this one as well
+            reporter.send("exit", error.msg, error.returncode)
 
 
 def end(session: pytest.Session) -> None:
@@ -270,7 +276,7 @@ class Reporter:
 
     def ask(self) -> list[int]:
         """Return the tests to run next, by their index."""
-        self._send("idle")
+        self.send("idle")
         try:
             indexes: list[int] = self._connection.recv()
         except (EOFError, OSError) as error:
@@ -279,17 +285,18 @@ class Reporter:
 
     def finish(self) -> None:
         """Send the reports of the test that has ended."""
-        self._send("reports", *self._reports)
+        self.send("reports", *self._reports)
         self._reports.clear()
 
     def fail(self, text: str) -> None:
         """Send the traceback of the error that ends this worker, or print it if the controller is gone."""
         try:
-            self._send("failure", text)
+            self.send("failure", text)
         except ControllerGone:
             print(text, file=sys.stderr)
 
-    def _send(self, kind: str, *content: object) -> None:
+    def send(self, kind: str, *content: object) -> None:
+        """Send a message to the controller, or raise ControllerGone."""
         try:
             self._connection.send((kind, *content))
         except OSError as error:
@@ -305,4 +312,4 @@ class Reporter:
         warned = warning_message
         # As text, because not every warning and not every class of one can be pickled.
         content = (str(warned.message), warned.category.__name__, warned.filename, warned.lineno)
-        self._send("warning", *content, when, nodeid, location)
+        self.send("warning", *content, when, nodeid, location)

@@ -245,6 +245,37 @@ def test_class_of_a_function():
     assert "2 passed, 2 warnings in" in printed
 
 
+def test_a_test_can_end_the_whole_run(tmp_path: Path) -> None:
+    """The other worker waits in its test for ever: only an interrupt ends it."""
+    code, printed = run(
+        tmp_path,
+        """
+import pytest, time
+from pathlib import Path
+
+@pytest.fixture(scope="session")
+def closing(worker_id):
+    yield
+    Path(f"closed-{worker_id}").touch()
+
+def test_waits(closing):
+    Path("waiting").touch()
+    time.sleep(100)
+
+def test_exits(closing):
+    while not Path("waiting").exists():
+        time.sleep(0.01)
+    pytest.exit("enough", returncode=9)
+
+def test_never_runs(): pass
+""",
+    )
+    assert code == 9, printed
+    assert "Exit: enough" in printed
+    assert "no tests ran in" in printed
+    assert len(list(tmp_path.glob("closed-*"))) == 2
+
+
 def test_nothing_is_forked_if_a_test_cannot_be_collected(tmp_path: Path) -> None:
     code, printed = run(tmp_path, "import nothing_of_that_name\ndef test_a(): pass\ndef test_b(): pass\n")
     assert code == pytest.ExitCode.INTERRUPTED
