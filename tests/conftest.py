@@ -1,9 +1,9 @@
 """Fixtures for all tests: real services on loopback, and no way to reach anything else.
 
 Session fixtures hand out addresses; a service starts when the first test asks for one, or with the run when all tests
-run. One that is missing or does not start fails the test. `tests/workers.py` runs
-the tests in several processes; `tests/tracing.py`, `tests/parts.py` and `tests/depth.py` say what is traced for
-coverage, what starts first, and how far property tests look.
+run. One that is missing or does not start fails the test. `tests/workers.py` runs the tests in several processes;
+`tests/tracing.py`, `tests/parts.py` and `tests/depth.py` say what is traced for coverage, what starts first, and how
+far property tests look.
 """
 
 import functools

@@ -177,6 +177,13 @@ class Tracing:
             if self._gaps:
                 session.exitstatus = pytest.ExitCode.TESTS_FAILED
 
+    def pytest_unconfigure(self) -> None:
+        """End the processes that still run because the tests have failed, or were interrupted."""
+        for process in (self._finding, self._importing):
+            if process is not None:
+                with process:
+                    process.kill()
+
     def pytest_terminal_summary(self, terminalreporter: Any) -> None:
         if self._gaps:
             terminalreporter.section("pure modules with untested branches", red=True)

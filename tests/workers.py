@@ -2,7 +2,7 @@
 
 A pytest plugin, active with `--workers 5`. Collecting takes seconds of a core, and so do the imports of all tests: one
 process does it for all. It hands out the tests and receives their reports. If a worker dies, the test that it ran has
-failed, and a new worker takes its place.
+failed, and a new worker takes its place. If the end of a worker's session fails, its last test has failed.
 """
 
 import gc
@@ -15,14 +15,16 @@ import traceback
 import warnings
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count, groupby
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from types import SimpleNamespace
-from typing import Any, NoReturn, TypeVar
+from typing import Any, Literal, NoReturn, TypeVar
 
 import pytest
+from _pytest import junitxml
 from _pytest.capture import CaptureManager
 from _pytest.tmpdir import TempPathFactory
 from _pytest.unraisableexception import collect_unraisable
@@ -72,6 +74,14 @@ def in_groups(values: Iterable[T], key: Callable[[T], Hashable]) -> deque[list[T
     return deque(list(group) for _, group in groupby(values, key))
 
 
+class Node:
+    """A worker, as pytest knows it: printed above failures and with `-v`, and a key of a table for `--junitxml`."""
+
+    def __init__(self, name: str) -> None:
+        self.gateway = SimpleNamespace(id=name)
+        self._workerinfocache = f"[{name}]"
+
+
 @dataclass(eq=False)
 class Worker:
     """A worker, as the controller knows it: the tests that it has and has not finished, by their index."""
@@ -80,7 +90,13 @@ class Worker:
     pid: int
     connection: Connection
     unfinished: deque[int] = field(default_factory=deque)
+    last_finished: int | None = None
     is_told_to_end: bool = False
+    traceback: str = ""
+    """Why it fails, if it could tell."""
+
+    def __post_init__(self) -> None:
+        self.node = Node(self.name)
 
 
 class Controller:
@@ -115,6 +131,7 @@ class Controller:
         """Interrupt the workers that are left, and wait for them."""
         for worker in self._workers.values():
             os.kill(worker.pid, signal.SIGINT)
+            worker.connection.close()  # else it could wait until its reports are received
         deadline = time.monotonic() + END_SECONDS
         for worker in self._workers.values():
             while os.waitpid(worker.pid, os.WNOHANG) == (0, 0):
@@ -148,11 +165,16 @@ class Controller:
             worker.is_told_to_end = not indexes
             worker.connection.send(indexes)
         elif kind == "warning":
-            message, when, nodeid, location = content
+            text, category, filename, lineno, when, nodeid, location = content
+            message = warnings.WarningMessage(text, type(category, (Warning,), {}), filename, lineno)
             values = {"warning_message": message, "when": when, "nodeid": nodeid, "location": location}
             self._hook.pytest_warning_recorded.call_historic(kwargs=values)
+        elif kind == "failure":
+            (worker.traceback,) = content
+        elif kind == "exit":
+            raise pytest.exit.Exception(*content)
         else:
-            worker.unfinished.popleft()
+            worker.last_finished = worker.unfinished.popleft()
             for data in content:
                 report = self._hook.pytest_report_from_serializable(config=self._session.config, data=data)
                 self._log(worker, report)
@@ -163,40 +185,40 @@ class Controller:
         worker.connection.close()
         code = os.waitstatus_to_exitcode(os.waitpid(worker.pid, 0)[1])
         if worker.unfinished:
-            item = self._session.items[worker.unfinished.popleft()]
-            why = f"the worker {worker.name} ended while it ran this test, with exit code {code}"
-            self._log(worker, pytest.TestReport(item.nodeid, item.location, {}, "failed", why, "call"))
+            self._fail(worker, worker.unfinished.popleft(), "call", f"while it ran this test, with exit code {code}")
             if worker.unfinished:
                 self._groups.appendleft(list(worker.unfinished))
         elif code or not worker.is_told_to_end:
-            raise RuntimeError(f"the worker {worker.name} ended between tests, with exit code {code}")
+            if worker.last_finished is None:  # the worker that replaces it would probably end, too
+                raise RuntimeError(f"the worker {worker.name} ended before its first test\n{worker.traceback}")
+            self._fail(worker, worker.last_finished, "teardown", f"after this test, with exit code {code}")
         if self._groups and not worker.is_told_to_end:
             self._fork()
 
+    def _fail(self, worker: Worker, index: int, phase: Literal["call", "teardown"], when: str) -> None:
+        item = self._session.items[index]
+        why = f"the worker {worker.name} ended {when}\n{worker.traceback}"
+        self._log(worker, pytest.TestReport(item.nodeid, item.location, {}, "failed", why, phase))
+
     def _log(self, worker: Worker, report: pytest.TestReport) -> None:
-        # The attributes that pytest prints, above failures and with `-v`.
-        node = SimpleNamespace(gateway=SimpleNamespace(id=worker.name), _workerinfocache=f"[{worker.name}]")
-        report.node = node  # type: ignore[attr-defined]
+        report.node = worker.node  # type: ignore[attr-defined]
         self._hook.pytest_runtest_logreport(report=report)
 
 
 def work(session: pytest.Session, name: str, connection: Connection) -> NoReturn:
     """Be a worker: run the tests that the controller hands out, and end this process."""
+    # A process that a test forks would keep the pipe open, and the controller would not notice that this one has ended.
+    os.register_at_fork(after_in_child=connection.close)
     code = 1
+    reporter = Reporter(session.config, connection)
     try:
         begin(session.config, name)
-        session.config.pluginmanager.register(reporter := Reporter(session.config, connection), "reporter")
-        try:
-            run(session, reporter)
-        except (EOFError, BrokenPipeError, KeyboardInterrupt):  # the run was interrupted, or its controller killed
-            signal.signal(signal.SIGINT, signal.SIG_IGN)
-            session._setupstate.teardown_exact(None)
-        gc.collect()
-        collect_unraisable(session.config)  # raises if an object that the last tests left could not be finalized
-        session.config.hook.pytest_sessionfinish(session=session, exitstatus=int(session.testsfailed > 0))
+        session.config.pluginmanager.register(reporter, "reporter")
+        run(session, reporter)
+        end(session)
         code = 0
     except BaseException:
-        traceback.print_exc()
+        reporter.fail(traceback.format_exc())
     finally:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -207,6 +229,7 @@ def begin(config: pytest.Config, name: str) -> None:
     """Let this process have its own capture, temporary folder and name, and write nothing to the terminal."""
     config.workerinput = {"workerid": name}  # type: ignore[attr-defined]
     config.pluginmanager.unregister(name="terminalreporter")
+    junitxml.pytest_unconfigure(config)  # the controller writes that file
     capture: CaptureManager = config.pluginmanager.getplugin("capturemanager")
     capture.stop_global_capturing()
     capture.start_global_capturing()
@@ -216,14 +239,31 @@ def begin(config: pytest.Config, name: str) -> None:
 
 
 def run(session: pytest.Session, reporter: "Reporter") -> None:
-    """Run the tests that the controller hands out until there are no more."""
-    while indexes := reporter.ask():
-        items = [session.items[index] for index in indexes]
-        # After the last one, only the fixtures of the session stay: no test waits here until its worker is idle.
-        for item, following in zip(items, [*items[1:], session], strict=True):
-            session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
-            reporter.send()
+    """Run the tests that the controller hands out until there are no more, or the run is interrupted."""
+    with suppress(ControllerGone, KeyboardInterrupt):
+        try:
+            while indexes := reporter.ask():
+                items = [session.items[index] for index in indexes]
+                # After the last one, only the session's fixtures stay: no test waits here until its worker is idle.
+                for item, following in zip(items, [*items[1:], session], strict=True):
+                    session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+                    reporter.finish()
+        except pytest.exit.Exception as error:
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # the controller interrupts all workers, this one as well
+            reporter.send("exit", error.msg, error.returncode)
+
+
+def end(session: pytest.Session) -> None:
+    """Tear down all fixtures that are left. Raise if one fails, or if an object of a test could not be finalized."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the controller kills a worker that takes too long
     session._setupstate.teardown_exact(None)
+    gc.collect()
+    collect_unraisable(session.config)
+    session.config.hook.pytest_sessionfinish(session=session, exitstatus=int(session.testsfailed > 0))
+
+
+class ControllerGone(Exception):
+    """The controller has ended, or does not listen any more because the run was interrupted."""
 
 
 class Reporter:
@@ -236,13 +276,31 @@ class Reporter:
 
     def ask(self) -> list[int]:
         """Return the tests to run next, by their index."""
-        self._connection.send(("idle",))
-        indexes: list[int] = self._connection.recv()
+        self.send("idle")
+        try:
+            indexes: list[int] = self._connection.recv()
+        except (EOFError, OSError) as error:
+            raise ControllerGone from error
         return indexes
 
-    def send(self) -> None:
-        self._connection.send(("reports", *self._reports))
+    def finish(self) -> None:
+        """Send the reports of the test that has ended."""
+        self.send("reports", *self._reports)
         self._reports.clear()
+
+    def fail(self, text: str) -> None:
+        """Send the traceback of the error that ends this worker, or print it if the controller is gone."""
+        try:
+            self.send("failure", text)
+        except ControllerGone:
+            print(text, file=sys.stderr)
+
+    def send(self, kind: str, *content: object) -> None:
+        """Send a message to the controller, or raise ControllerGone."""
+        try:
+            self._connection.send((kind, *content))
+        except OSError as error:
+            raise ControllerGone from error
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         hook = self._config.hook
@@ -251,5 +309,7 @@ class Reporter:
     def pytest_warning_recorded(
         self, warning_message: warnings.WarningMessage, when: str, nodeid: str, location: tuple[str, int, str] | None
     ) -> None:
-        warning_message.source = None  # any object
-        self._connection.send(("warning", warning_message, when, nodeid, location))
+        warned = warning_message
+        # As text, because not every warning and not every class of one can be pickled.
+        content = (str(warned.message), warned.category.__name__, warned.filename, warned.lineno)
+        self.send("warning", *content, when, nodeid, location)

@@ -1,6 +1,7 @@
 """The gate: what is traced, and what it says about branches that nobody has run."""
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -74,3 +75,41 @@ def test_a_branch_that_nobody_has_run_is_named(tmp_path: Path, test: str, expect
     variables = {**os.environ, "PYTHONPATH": str(tracing.ROOT)}
     run = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=variables)
     assert run.stdout.strip() == repr(expected)
+
+
+def test_the_process_that_traces_imports_ends_with_a_run_that_fails(tmp_path: Path) -> None:
+    """That process is a script here, which takes longer than any run and writes its id."""
+    programs = {"scripts/pure": "", "python": 'echo $$ > "$(dirname "$0")/id"\nexec sleep 100\n'}
+    for name, lines in programs.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(f"#!/bin/sh\n{lines}")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "pytest.ini").write_text("[pytest]")
+    (tmp_path / "conftest.py").write_text(f"""
+import sys
+from pathlib import Path
+from tests import tracing
+
+tracing.ROOT = Path({str(tmp_path)!r})
+tracing.DATA = tracing.ROOT / "coverage" / "data"
+sys.executable = str(tracing.ROOT / "python")
+""")
+    (tmp_path / "test_it.py").write_text("""
+import time
+from pathlib import Path
+
+def test_fails():
+    path = Path(__file__).with_name("id")
+    while not (path.exists() and path.read_text()):
+        time.sleep(0.01)
+    assert False
+""")
+    command = [sys.executable, "-m", "pytest", "-p", "tests.tracing", "--gate", "-p", "no:cacheprovider", "test_it.py"]
+    variables = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tracing.ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
+    with (tmp_path / "printed").open("w") as output:
+        ended = subprocess.run(
+            command, cwd=tmp_path, env=variables, stdout=output, stderr=subprocess.STDOUT, timeout=60, check=False
+        )
+    assert ended.returncode == pytest.ExitCode.TESTS_FAILED, (tmp_path / "printed").read_text()
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "id").read_text()), signal.SIGKILL)

@@ -1,10 +1,13 @@
 """Workers: which tests they get, what they share, and what happens when one dies. Each run is a real one of pytest."""
 
+import os
 import re
+import signal
 import subprocess
 import sys
 from collections import deque
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -35,17 +38,18 @@ def run(folder: Path, tests: str, *options: str) -> tuple[int, str]:
     (folder / "pytest.ini").write_text("[pytest]")
     (folder / "test_it.py").write_text(tests)
     command = [sys.executable, "-m", "pytest", "-p", "tests.workers", "--workers", "2", "-rA", "-p", "no:cacheprovider"]
-    ended = subprocess.run(
-        [*command, *options, "test_it.py"],
-        cwd=folder,
-        env={"PYTHONPATH": str(ROOT), "TMPDIR": str(folder), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    return ended.returncode, ended.stdout
+    with (folder / "printed").open("w+") as output:  # no pipe: processes that the tests leave would keep it open
+        ended = subprocess.run(
+            [*command, *options, "test_it.py"],
+            cwd=folder,
+            env={"PYTHONPATH": str(ROOT), "TMPDIR": str(folder), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            timeout=60,
+            check=False,
+        )
+        output.seek(0)
+        return ended.returncode, output.read()
 
 
 def test_outcomes_output_and_warnings_arrive_and_fixtures_end(tmp_path: Path) -> None:
@@ -138,22 +142,138 @@ def test_fails():
     assert (tmp_path / "closed").exists()
 
 
-def test_a_session_fixture_that_fails_at_its_end_fails_the_run(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", ["BrokenPipeError", "EOFError", "ValueError"])
+def test_a_session_fixture_that_fails_at_its_end_fails_the_last_test_of_its_worker(tmp_path: Path, error: str) -> None:
+    """The other worker goes on: it runs a test that began before that failure and ends after it."""
+    code, printed = run(
+        tmp_path,
+        f"""
+import pytest, time
+from pathlib import Path
+
+@pytest.fixture(scope="session")
+def broken():
+    yield
+    Path("broken").touch()
+    raise {error}("at its end")
+
+def test_goes_on():
+    while not Path("broken").exists():
+        time.sleep(0.01)
+    assert 1 == 2
+
+def test_passes(broken): pass
+""",
+    )
+    assert code == pytest.ExitCode.TESTS_FAILED, printed
+    assert re.search(r"ERROR at teardown of test_passes _+\n\[gw\d\]\nthe worker gw\d ended after this test", printed)
+    assert f"{error}: at its end" in printed
+    assert "assert 1 == 2" in printed
+    assert "1 failed, 1 passed, 1 error in" in printed
+
+
+def test_a_worker_that_dies_is_noticed_although_a_process_that_its_test_forked_lives(tmp_path: Path) -> None:
+    try:
+        code, printed = run(
+            tmp_path,
+            """
+import os, time
+from pathlib import Path
+
+def test_leaves_a_process():
+    if child := os.fork():
+        Path("child").write_text(str(child))
+        os._exit(7)
+    time.sleep(100)  # longer than this run may take
+
+def test_passes(): pass
+""",
+        )
+    finally:
+        os.kill(int((tmp_path / "child").read_text()), signal.SIGKILL)
+    assert code == pytest.ExitCode.TESTS_FAILED, printed
+    assert "1 failed, 1 passed in" in printed
+
+
+def test_one_file_for_junit_has_all_tests(tmp_path: Path) -> None:
     code, printed = run(
         tmp_path,
         """
-import pytest
+import os, pytest
 
 @pytest.fixture(scope="session")
 def broken():
     yield
     raise ValueError("at its end")
 
-def test_passes(broken): pass
+@pytest.mark.parametrize("number", range(20))
+def test_many(number, broken):
+    if number == 3:
+        os._exit(7)
+""",
+        "--junitxml=junit.xml",
+    )
+    assert code == pytest.ExitCode.TESTS_FAILED, printed
+    assert "INTERNALERROR" not in printed
+    suite = ElementTree.parse(tmp_path / "junit.xml").getroot()[0]
+    assert {case.get("name") for case in suite} == {f"test_many[{number}]" for number in range(20)}
+    assert suite.get("failures") == "1"
+    assert printed.count("generated xml file") == 1
+
+
+def test_warnings_of_any_class_arrive(tmp_path: Path) -> None:
+    code, printed = run(
+        tmp_path,
+        """
+import warnings
+
+class ManyArguments(UserWarning):
+    def __init__(self, one, two):
+        super().__init__(f"{one} and {two}")
+
+def test_many_arguments():
+    warnings.warn(ManyArguments("this", "that"))
+
+def test_class_of_a_function():
+    class Local(UserWarning): pass
+    warnings.warn("from a function", Local)
 """,
     )
-    assert code == pytest.ExitCode.INTERNAL_ERROR, printed
-    assert "ValueError: at its end" in printed
+    assert code == pytest.ExitCode.OK, printed
+    assert "ManyArguments: this and that" in printed
+    assert "Local: from a function" in printed
+    assert "2 passed, 2 warnings in" in printed
+
+
+def test_a_test_can_end_the_whole_run(tmp_path: Path) -> None:
+    """The other worker waits in its test for ever: only an interrupt ends it."""
+    code, printed = run(
+        tmp_path,
+        """
+import pytest, time
+from pathlib import Path
+
+@pytest.fixture(scope="session")
+def closing(worker_id):
+    yield
+    Path(f"closed-{worker_id}").touch()
+
+def test_waits(closing):
+    Path("waiting").touch()
+    time.sleep(100)
+
+def test_exits(closing):
+    while not Path("waiting").exists():
+        time.sleep(0.01)
+    pytest.exit("enough", returncode=9)
+
+def test_never_runs(): pass
+""",
+    )
+    assert code == 9, printed
+    assert "Exit: enough" in printed
+    assert "no tests ran in" in printed
+    assert len(list(tmp_path.glob("closed-*"))) == 2
 
 
 def test_nothing_is_forked_if_a_test_cannot_be_collected(tmp_path: Path) -> None:
