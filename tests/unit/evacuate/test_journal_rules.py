@@ -8,11 +8,14 @@ from msgspec.structs import replace
 from holdfast import Conflict, Zone
 from holdfast.evacuate.journal import (
     CLAIM_SECONDS,
+    Entry,
     EntryState,
     OpenRuns,
     Run,
     RunState,
     add_run,
+    build_conflict,
+    build_lease_lost,
     claim_run,
     describe_run,
     find_run,
@@ -73,6 +76,14 @@ def test_a_process_whose_run_was_claimed_can_change_nothing() -> None:
     new = taken.runs[0]
     assert update_run(taken, replace(new, state=RunState.EVACUATED))[0].state is RunState.EVACUATED
     assert remove_run(taken, new) == ()
+
+
+def test_what_another_process_has_changed_says_so() -> None:
+    assert "since version 3: read them again" in str(build_conflict(3))
+    entry = Entry(
+        zone=ONE, resource="arn:a", type="group", action="a", run="hf-1", number=1, state=EntryState.INTENDED, at=NOW
+    )
+    assert str(build_lease_lost(entry)).startswith("another process has continued run hf-1")
 
 
 def test_a_run_is_described_by_its_operator_and_its_age() -> None:

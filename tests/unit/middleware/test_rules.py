@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -92,16 +93,17 @@ def test_bounds_never_exceed_the_longest_nor_what_the_caller_has(
 
 
 @pytest.mark.parametrize(
-    ("answer", "status", "slug"),
+    ("respond", "status", "slug"),
     [
-        (respond_late(SHOP), 504, "deadline-exceeded"),
-        (respond_late(MiddlewareOptions(workload="shop", late_status=503)), 503, "deadline-exceeded"),
-        (respond_overrun(SHOP), 504, "deadline-exceeded"),
-        (respond_unhealthy(SHOP), 503, "zone-out"),
-        (respond_refused(SHOP, lambda: 0.0), 503, "zone-out"),
+        (lambda: respond_late(SHOP), 504, "deadline-exceeded"),
+        (lambda: respond_late(MiddlewareOptions(workload="shop", late_status=503)), 503, "deadline-exceeded"),
+        (lambda: respond_overrun(SHOP), 504, "deadline-exceeded"),
+        (lambda: respond_unhealthy(SHOP), 503, "zone-out"),
+        (lambda: respond_refused(SHOP, lambda: 0.0), 503, "zone-out"),
     ],
 )
-def test_refusals_are_problem_details(answer: MiddlewareResponse, status: int, slug: str) -> None:
+def test_refusals_are_problem_details(respond: Callable[[], MiddlewareResponse], status: int, slug: str) -> None:
+    answer = respond()
     headers = dict(answer.headers)
     problem = json.loads(answer.body)
     assert headers["content-type"] == "application/problem+json"

@@ -65,6 +65,14 @@ def test_traffic_and_faults_are_those_of_the_fleet_on_average(clumped: float) ->
     assert rates(bins) == pytest.approx(np.full((ZONES, 2), 0.1), rel=0.06)
 
 
+def test_traffic_fluctuates_in_all_zones_together() -> None:
+    calm, noisy = (
+        np.array([each.requests.sum(axis=(0, 2)) for each in run(build(traffic_noise=noise))]) for noise in (0.0, 0.5)
+    )
+    assert noisy.std(axis=0).min() > 4 * calm.std(axis=0).max()
+    assert np.corrcoef(noisy.T)[0, 1] > 0.9 > 0.5 > np.corrcoef(calm.T)[0, 1]
+
+
 def test_traffic_follows_the_day() -> None:
     fleet = build(daily=0.5)
     highest = requests(run(fleet, start=DAY / 4, bins=20))

@@ -26,6 +26,12 @@ def test_the_answer_is_the_address_and_the_vpc_as_api_gateway_sees_them() -> Non
     assert answer["ResponseParameters"] == {"method.response.header.Cache-Control": "'no-store'"}
 
 
+def test_equal_options_give_equal_templates() -> None:
+    """So an update of the stack deploys nothing new."""
+    assert build_address_template(AddressOptions()) == NEW
+    assert build_address_template(AddressOptions(vpc_endpoint=ENDPOINT)) == EXISTING
+
+
 def test_api_gateway_answers_by_itself_with_200() -> None:
     integration = properties("GetAddress")["Integration"]
     assert integration["Type"] == "MOCK"
