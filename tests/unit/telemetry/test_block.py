@@ -3,6 +3,7 @@
 import math
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import msgspec
 import numpy as np
@@ -263,9 +264,13 @@ def test_damaged_bytes_are_reported_as_such(bins: dict[BinKey, Bin], data: st.Da
     damaged = bytearray(encoded)
     damaged[data.draw(st.integers(0, len(encoded) - 1))] ^= data.draw(st.integers(1, 255))
     cut = encoded[: data.draw(st.integers(0, len(encoded) - 1))]
-    for wrong in (bytes(damaged), cut):
+    # The format of zlib has a few bits that mean nothing. If only they are damaged, the content is whole.
+    with suppress(zlib.error):
+        if zlib.decompress(damaged) == zlib.decompress(encoded):
+            damaged = bytearray()
+    for each in (cut, bytes(damaged)):
         with pytest.raises(InvalidValue, match="a stored bin of workload shop cannot be read"):
-            decode_block(wrong, "shop", other)
+            decode_block(each, "shop", other)
     assert len(other) == 0
 
 
