@@ -1,6 +1,7 @@
 """Write telemetry to standard output or a file, one line of embedded metric format each, for a collector to read."""
 
 import os
+import time
 from os import PathLike
 from pathlib import Path
 
@@ -11,6 +12,8 @@ __all__ = ["FileSink", "StandardOutputSink"]
 
 _MODE = 0o640
 """Permissions of a new file. Lines have paths and trace ids, which are not for every user of the machine."""
+_WRITE_SECONDS = 0.2
+"""Seconds in which another process that has written a part of a line has surely written more."""
 
 
 class StandardOutputSink(BufferedSink):
@@ -80,6 +83,12 @@ class FileSink(BufferedSink):
 
 
 def _has_partial_line(file: int) -> bool:
-    """Return whether a write was cut short, by a full disk or the end of a process."""
+    """Return whether a write was cut short, by a full disk or the end of a process.
+
+    If the file still grows, another process is just writing its last line.
+    """
     size = os.fstat(file).st_size
-    return size > 0 and os.pread(file, 1, size - 1) != b"\n"
+    if size == 0 or os.pread(file, 1, size - 1) == b"\n":
+        return False
+    time.sleep(_WRITE_SECONDS)
+    return os.fstat(file).st_size == size
