@@ -1,7 +1,7 @@
 """AWS ARC zonal shift over HTTP, from the model of botocore, with the behaviour that AWS documents.
 
 It validates requests by the model, and answers only with errors of the model. `faults` decides what goes wrong:
-throttling, lost replies, old reads. Everything else is in memory.
+throttling, or lost replies. Everything else is in memory.
 """
 
 import json
@@ -85,10 +85,7 @@ class Arc:
     faults: Callable[[str], None] = lambda _: None
     """Called with the name of each operation before it is carried out. It may raise ArcError or ReplyLost."""
     page: int = PAGE
-    stale_reads: int = 0
-    """Number of reads that still show the state before the last write."""
     calls: deque[str] = field(default_factory=lambda: deque(maxlen=100_000))
-    _snapshot: str = ""
     _lock: Any = field(default_factory=threading.RLock)
 
     def add(self, arn: str, *zones: Zone, name: str = "") -> ManagedResource:
@@ -224,7 +221,6 @@ _OPERATIONS: dict[str, Callable[[Arc, Mapping[str, Any]], dict[str, Any]]] = {
     "UpdateZonalShift": Arc._update,  # noqa: SLF001
     "CancelZonalShift": Arc._cancel,  # noqa: SLF001
 }
-_WRITES = ("StartZonalShift", "UpdateZonalShift", "CancelZonalShift")
 
 
 def _to_part(shift: Shift) -> dict[str, Any]:
