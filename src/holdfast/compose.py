@@ -200,9 +200,9 @@ def _find_differences(queue: "QueueSettings", snapshot: "QueueSnapshot") -> list
 
 def open_status_store(settings: Settings, databases: Databases) -> StatusStore:
     """Open the store of zone statuses that the settings name."""
-    from holdfast.status.stores import open_store
+    from holdfast.status.stores import STATUS_STORES
 
-    return open_store(settings.status.store, databases)
+    return STATUS_STORES.open(settings.status.store, databases)
 
 
 def open_publisher(databases: Databases, topic: str) -> "SnsPublisher":

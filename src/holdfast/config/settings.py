@@ -280,10 +280,10 @@ class StatusSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     def __post_init__(self) -> None:
         if self.store != "database":  # the default needs no check, and importing the stores takes time
-            from holdfast.status.stores import check_store_address
+            from holdfast.status.stores import STATUS_STORES
 
             try:
-                check_store_address(self.store)
+                STATUS_STORES.check(self.store)
             except InvalidValue as error:
                 raise InvalidValue(f"store: {error}") from error
         _require_topic(self.sns_topic)

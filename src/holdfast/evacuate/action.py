@@ -8,15 +8,21 @@ No write is repeated blindly. After every write, and whenever its reply was lost
 by the result.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 from msgspec import Struct
 
-from holdfast._types import Zone
+from holdfast._clock import Clock
+from holdfast._plugins import Plugins
+from holdfast._types import StatusStore, Zone
 from holdfast.evacuate.journal import Entry
+
+if TYPE_CHECKING:
+    from holdfast.evacuate.accounts import Accounts
 
 
 class Target(Struct, frozen=True, kw_only=True):
@@ -27,6 +33,8 @@ class Target(Struct, frozen=True, kw_only=True):
     run: str
     """The id of the run. Actions leave it in AWS where they can, to recognize their own changes."""
     reason: str = ""
+    allows_second_zone: bool = False
+    """Whether an operator has decided to evacuate the zone although another one is out."""
 
 
 class Resource(Struct, frozen=True, kw_only=True):
@@ -86,6 +94,8 @@ class Discovery(Struct, frozen=True, kw_only=True):
     unmovable: Sequence[Unmovable] = ()
     other_evacuations: Sequence[OtherEvacuation] = ()
     unreadable: Sequence[Unreadable] = ()
+    notes: Sequence[str] = ()
+    """Other facts that an operator should know, such as a list that could not be read."""
 
 
 class ChangeState(StrEnum):
@@ -113,6 +123,8 @@ class Reading(Struct, frozen=True, kw_only=True):
     """Details for people: who made another change, or why a resource is gone."""
     is_effective: bool = True
     """Whether an applied change has taken effect. Until then, the runner reads again."""
+    other_zone: Zone | None = None
+    """The zone that another person or program moves traffic away from. A run that meets it stops."""
 
 
 class Action(Protocol):
@@ -147,3 +159,37 @@ class Action(Protocol):
 
     def renew(self, entry: Entry, reading: Reading) -> None:
         """Extend a change that expires. Called only with a reading that says APPLIED. Others do nothing."""
+
+
+class ActionResources(Protocol):
+    """The resources that an action may use."""
+
+    @property
+    def clock(self) -> Clock:
+        """The clock of the run."""
+
+    def accounts(self) -> "Accounts":
+        """Return the AWS accounts of the settings."""
+
+    def status_stores(self, addresses: Sequence[str]) -> Mapping[str, StatusStore]:
+        """Return status stores by address; without addresses, the store of the settings."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionType:
+    """A kind of action, as it is registered."""
+
+    open: Callable[[Any, ActionResources], Action]
+    """Return the action with its options, an `options_type`."""
+    options_type: type[Struct]
+    """The options of the action in the settings, with a default for each."""
+    permissions: tuple[str, ...] = ()
+    """The IAM actions that it needs in every account, such as `arc-zonal-shift:StartZonalShift`."""
+    terraform: str = ""
+    """Lines for Terraform configurations of the resources, so that Terraform does not undo an evacuation."""
+
+
+ACTIONS: Plugins[ActionType] = Plugins(
+    "evacuation action", package="holdfast.evacuate.actions", group="holdfast.evacuation_actions"
+)
+"""The registered kinds of actions, by name."""

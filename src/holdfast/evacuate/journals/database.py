@@ -7,6 +7,7 @@ import msgspec
 from holdfast._types import Zone
 from holdfast.engines import Database, Migration, Transaction
 from holdfast.evacuate.journal import Entry, OpenRuns, Run, build_conflict, build_lease_lost
+from holdfast.evacuate.journals import JOURNALS, JournalType
 
 SUBSYSTEM = "evacuation"
 
@@ -89,3 +90,8 @@ class SqlJournal:
     def read_entries(self, zone: Zone | None = None, *, type: str | None = None) -> Sequence[Entry]:  # noqa: A002
         rows = self._database.read(lambda transaction: transaction.execute(_READ_ENTRIES, (zone or "", type or "")))
         return [msgspec.json.decode(text, type=Entry) for (text,) in rows]
+
+
+JOURNALS.register("database")(
+    JournalType("database", "", lambda _, resources: SqlJournal(resources.database(SUBSYSTEM)))
+)

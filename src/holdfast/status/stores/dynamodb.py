@@ -182,5 +182,6 @@ STATUS_STORES.register("dynamodb")(
         # https://docs.aws.amazon.com/amazondynamodb/latest/developerguide/HowItWorks.NamingRulesDataTypes.html
         r"[A-Za-z0-9_.-]{3,255}",
         lambda table, resources: DynamoStatusStore(resources.aws(), table, resources.clock),
+        permissions=("dynamodb:DeleteItem", "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:Scan"),
     )
 )

@@ -164,5 +164,6 @@ STATUS_STORES.register("s3")(
         # https://docs.aws.amazon.com/AmazonS3/latest/userguide/bucketnamingrules.html
         r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9](/[!-~]+)?",
         _open,
+        permissions=("s3:DeleteObject", "s3:GetObject", "s3:ListBucket", "s3:PutObject"),
     )
 )

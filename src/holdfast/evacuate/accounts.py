@@ -1,0 +1,102 @@
+"""The AWS accounts whose resources are evacuated: one session for each account and region.
+
+A zone is in one region, so a run uses one session of each account. An entry of the journal names its account and region
+by the ARN of its resource, so that an operator with other profiles can restore it.
+"""
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Self
+
+from holdfast._errors import NotFound
+from holdfast._types import Zone
+
+if TYPE_CHECKING:
+    from holdfast.engines.aws import AwsSession
+
+
+class Account:
+    """One account in one region. Thread-safe."""
+
+    def __init__(self, name: str, region: str, open_session: "Callable[[str], AwsSession]") -> None:
+        self.name = name
+        """What the settings call it, for messages: a role, a profile, or `the default account`."""
+        self.region = region
+        self._open_session = open_session
+        self._lock = threading.Lock()
+        self._session: AwsSession | None = None
+        self._id: str | None = None
+
+    @property
+    def scope(self) -> str:
+        """The account and the region, in words."""
+        return f"{self.name} in {self.region}"
+
+    @property
+    def session(self) -> "AwsSession":
+        """Its session. botocore repeats no call of it: an evacuation reads before it writes again."""
+        with self._lock:
+            if self._session is None:
+                self._session = self._open_session(self.region)
+            return self._session
+
+    def get_id(self) -> str:
+        """Return the number of the account. The first call asks AWS, which also proves that the credentials work."""
+        if self._id is None:
+            self._id = str(self.session.client("sts").get_caller_identity()["Account"])
+        return self._id
+
+    def close(self) -> None:
+        """Close the session. May be repeated."""
+        with self._lock:
+            if self._session is not None:
+                self._session.close()
+
+
+class Accounts:
+    """All accounts of the settings. Thread-safe; use as a context manager, or call `close`."""
+
+    def __init__(
+        self, openers: "Sequence[tuple[str, Callable[[str], AwsSession]]]", find_region: Callable[[Zone], str]
+    ) -> None:
+        """`openers` has the name of each account, and a function that opens a session in a region.
+
+        `find_region` returns the region of a zone, and raises NotFound if it is unknown.
+        """
+        self._openers = openers
+        self._find_region = find_region
+        self._lock = threading.Lock()
+        self._accounts: dict[str, list[Account]] = {}
+
+    def list_for(self, zone: Zone) -> Sequence[Account]:
+        """Return every account, in the region of a zone."""
+        return self._get(self._find_region(zone))
+
+    def find(self, arn: str) -> Account:
+        """Return the account and region of a resource. Raise NotFound if no account of the settings has it."""
+        _, _, _, region, number, *_ = [*arn.split(":"), *[""] * 5]
+        for account in self._get(region):
+            if account.get_id() == number:
+                return account
+        raise NotFound(
+            f"{arn} is in account {number}, but none of the configured accounts is: add it as [[evacuation.account]]"
+        )
+
+    def close(self) -> None:
+        """Close all sessions. May be repeated."""
+        with self._lock:
+            for accounts in self._accounts.values():
+                for account in accounts:
+                    account.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def _get(self, region: str) -> list[Account]:
+        with self._lock:
+            if region not in self._accounts:
+                self._accounts[region] = [Account(name, region, opener) for name, opener in self._openers]
+            return self._accounts[region]
