@@ -33,7 +33,7 @@ class StoreResources(Protocol):
         """Return the AWS session that the settings define."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)  # without slots: Python cannot create `StoreType[...](...)` with them
 class StoreType(Generic[T]):
     """A kind of store, as it is registered."""
 
