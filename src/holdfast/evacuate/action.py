@@ -72,7 +72,7 @@ class Unmovable(Struct, frozen=True, kw_only=True):
 
 
 class OtherEvacuation(Struct, frozen=True, kw_only=True):
-    """A sign that traffic was moved away from a zone by somebody else, such as an autoshift of AWS."""
+    """A sign that traffic was moved away from a zone by others, such as an autoshift of AWS."""
 
     zone: Zone
     source: str
@@ -106,9 +106,9 @@ class ChangeState(StrEnum):
     APPLIED = "applied"
     """Our change is there."""
     FOUND = "found"
-    """The same change is there, made by somebody else."""
+    """The same change is there, made by others."""
     DIFFERENT = "different"
-    """Somebody else changed the resource in another way. Neither apply nor undo ours."""
+    """Others changed the resource in another way. Neither apply nor undo ours."""
     GONE = "gone"
     """The resource does not exist any more, or no longer allows the change."""
 
@@ -141,6 +141,10 @@ class Action(Protocol):
     @property
     def restoration_stage(self) -> int:
         """When the changes are undone, likewise."""
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which a resource that is not done is reported, and the run goes on without it."""
 
     def discover(self, target: Target) -> Discovery:
         """Find all resources in the zone. Accounts that cannot be read are reported, not raised."""

@@ -1,15 +1,16 @@
-"""Decide whether a zone may be evacuated. Each guard says why it refuses, and what would lift it. Pure."""
+"""Decide whether a zone may be evacuated. Each guard says what it found, and what would lift a refusal. Pure."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from holdfast._errors import InvalidValue
-from holdfast._names import get_region_code
+from holdfast._names import format_count, get_region_code
 from holdfast._types import Verdict, VerdictKind, Zone, ZoneState
 from holdfast.evacuate.action import Discovery
-from holdfast.evacuate.journal import OpenRuns, describe_run
+from holdfast.evacuate.journal import RecordedRuns, describe_run
 
 MIN_PAUSE = 1800.0
 """Seconds between two evacuations. A second one soon after the first is often a reaction to the first."""
@@ -27,26 +28,27 @@ class GuardName(StrEnum):
     VERDICT = "verdict"
     """A recent verdict says that this zone fails alone."""
     UNREADABLE = "unreadable"
-    """Every account and region could be read."""
+    """Every account, region and status store could be read."""
     PAUSE = "pause"
     """The last evacuation began long enough ago."""
 
 
-class GuardResult(Struct, frozen=True):
+class GuardResult(Struct, frozen=True, kw_only=True):
     """The answer of one guard."""
 
     name: GuardName
-    refusal: str = ""
-    """Why the guard refuses; "" if it does not."""
+    passed: bool
+    finding: str
+    """What the guard found, with numbers."""
     remedy: str = ""
-    """What would lift the refusal."""
+    """What would lift a refusal."""
     override: str = ""
-    """The reason that was given to override the guard."""
+    """The reason that was given to override a refusal."""
 
     @property
     def holds(self) -> bool:
         """True if the guard prevents the evacuation."""
-        return bool(self.refusal) and not self.override
+        return not self.passed and not self.override
 
 
 class Situation(Struct, frozen=True, kw_only=True):
@@ -59,13 +61,17 @@ class Situation(Struct, frozen=True, kw_only=True):
     now: float
     states: Mapping[Zone, ZoneState]
     """The zones that are not in, by the status store."""
-    runs: OpenRuns
-    last_started: float | None
-    """When the last evacuation began, of any zone."""
+    runs: RecordedRuns
     discoveries: Mapping[str, Discovery]
     """What each action found, by its name."""
     verdict: Verdict | None
-    """The current verdict of the workload; None without a server."""
+    """The current verdict of the workload; None if there is no detection."""
+
+
+class _Finding(NamedTuple):
+    passed: bool
+    text: str
+    remedy: str = ""
 
 
 def check_guards(situation: Situation, overrides: Mapping[str, str]) -> list[GuardResult]:
@@ -75,23 +81,41 @@ def check_guards(situation: Situation, overrides: Mapping[str, str]) -> list[Gua
             raise InvalidValue(f"there is no guard {name}: expected one of {', '.join(GuardName)}")
         if not reason.strip():
             raise InvalidValue(f"the guard {name} is overridden without a reason: say why, it is recorded")
-    found = []
+    results = []
     for guard, check in _GUARDS.items():
-        refusal, remedy = check(situation)
-        found.append(GuardResult(guard, refusal, remedy, overrides.get(guard, "") if refusal else ""))
-    return found
+        found = check(situation)
+        results.append(
+            GuardResult(
+                name=guard,
+                passed=found.passed,
+                finding=found.text,
+                remedy=found.remedy,
+                override="" if found.passed else overrides.get(guard, ""),
+            )
+        )
+    return results
 
 
-def _check_other_zone(situation: Situation) -> tuple[str, str]:
-    zone = situation.zone
+def list_refusals(results: Sequence[GuardResult]) -> list[GuardResult]:
+    """Return the guards that prevent the evacuation."""
+    return [each for each in results if each.holds]
+
+
+def describe_refusals(results: Sequence[GuardResult]) -> str:
+    """Return why the evacuation is refused, and what lifts it, in one line."""
+    return "; ".join(f"{each.name}: {each.finding} ({each.remedy})" for each in list_refusals(results))
+
+
+def _check_other_zone(situation: Situation) -> _Finding:
+    zone, code = situation.zone, get_region_code(situation.zone)
     signs = [
         f"{other} is {state}"
         for other, state in sorted(situation.states.items())
-        if other != zone and get_region_code(other) == get_region_code(zone) and state is not ZoneState.IN
+        if other != zone and get_region_code(other) == code and state is not ZoneState.IN
     ]
     signs += [
         describe_run(each, situation.now)
-        for each in situation.runs.runs
+        for each in situation.runs.open
         if each.zone != zone and each.overlaps(zone, situation.workload)
     ]
     signs += sorted(
@@ -103,31 +127,51 @@ def _check_other_zone(situation: Situation) -> tuple[str, str]:
         }
     )
     if not signs:
-        return "", ""
-    return (
+        resources = sum(len(found.resources) for found in situation.discoveries.values())
+        return _Finding(
+            True, f"no other zone is out or shifted, by {format_count(resources, 'resource')} and the journal"
+        )
+    return _Finding(
+        False,
         f"{'; '.join(signs)}: a second zone must not be evacuated",
         "wait until that zone is back, or restore it first",
     )
 
 
-def _check_last_zone(situation: Situation) -> tuple[str, str]:
-    if not situation.zones or set(situation.zones) - {situation.zone}:
-        return "", ""
-    return f"{situation.zone} is the only zone of the workload", "add another zone to the workload first"
+def _check_last_zone(situation: Situation) -> _Finding:
+    others = sorted(set(situation.zones) - {situation.zone})
+    if not situation.zones:
+        return _Finding(True, "the other zones are unknown: no workload is configured")
+    if others:
+        return _Finding(True, f"{format_count(len(others), 'zone')} remain: {', '.join(others)}")
+    return _Finding(
+        False, f"{situation.zone} is the only zone of the workload", "add another zone to the workload first"
+    )
 
 
-def _check_verdict(situation: Situation) -> tuple[str, str]:
+def _check_verdict(situation: Situation) -> _Finding:
     verdict = situation.verdict
     if verdict is None:
-        return "there is no verdict without a server", "ask the server (--server), or look at your own dashboards"
-    age = situation.now - verdict.at
+        return _Finding(
+            False,
+            "there is no verdict: no detection of this installation watches the workload",
+            "ask the server that does (--server), or look at your own dashboards",
+        )
+    age = max(situation.now - verdict.at, 0.0)
     if age > MAX_VERDICT_AGE:
-        return f"the verdict is {age:.0f} s old, so it says nothing about now", "check that telemetry arrives"
+        return _Finding(
+            False,
+            f"the verdict is {age:.0f} s old, and only {MAX_VERDICT_AGE:.0f} s are allowed: it says nothing about now",
+            "check that the server runs and that telemetry arrives",
+        )
     if verdict.kind is VerdictKind.ISOLATED and verdict.zone == situation.zone:
-        return "", ""
+        return _Finding(True, f"{verdict.zone} fails alone, as seen {age:.0f} s ago: {verdict.summary}".rstrip(": "))
     if verdict.kind is VerdictKind.ISOLATED:
-        return f"the verdict names {verdict.zone}, not {situation.zone}", f"evacuate {verdict.zone} instead"
-    return (
+        return _Finding(
+            False, f"the verdict names {verdict.zone}, not {situation.zone}", f"evacuate {verdict.zone} instead"
+        )
+    return _Finding(
+        False,
         f"the verdict is {verdict.kind}: {verdict.summary or 'no zone fails alone'}",
         _REMEDIES.get(verdict.kind, "wait for a verdict that names this zone"),
     )
@@ -141,39 +185,42 @@ _REMEDIES = {
 }
 
 
-def _check_unreadable(situation: Situation) -> tuple[str, str]:
+def _check_unreadable(situation: Situation) -> _Finding:
     found = sorted(
         f"{name} in {each.scope}: {each.reason}"
         for name, discovery in situation.discoveries.items()
         for each in discovery.unreadable
     )
     if not found:
-        return "", ""
-    return (
-        f"cannot read {'; '.join(found)}: whether another zone is evacuated there is unknown",
+        return _Finding(True, f"{format_count(len(situation.discoveries), 'action')} could read everything")
+    return _Finding(
+        False,
+        f"cannot read {'; '.join(found)}. So it is unknown whether another zone is evacuated there",
         "check credentials and network",
     )
 
 
-def _check_pause(situation: Situation) -> tuple[str, str]:
-    if situation.last_started is None or situation.now - situation.last_started >= MIN_PAUSE:
-        return "", ""
-    waited = max(situation.now - situation.last_started, 0.0)
-    return (
-        f"the last evacuation began {waited / 60:.0f} minutes ago",
-        f"wait {(MIN_PAUSE - waited) / 60:.0f} minutes, to see its effect",
-    )
+def _check_pause(situation: Situation) -> _Finding:
+    zone, code = situation.zone, get_region_code(situation.zone)
+    started = [
+        each.started
+        for each in situation.runs.runs
+        # The same zone may be evacuated for several workloads, one after the other.
+        if get_region_code(each.zone) == code and (each.zone != zone or each.overlaps(zone, situation.workload))
+    ]
+    if not started:
+        return _Finding(True, "the journal has no earlier evacuation")
+    waited = max(situation.now - max(started), 0.0)
+    text = f"the last evacuation began {waited / 60:.0f} minutes ago, and {MIN_PAUSE / 60:.0f} are needed"
+    if waited >= MIN_PAUSE:
+        return _Finding(True, text)
+    return _Finding(False, text, f"wait {(MIN_PAUSE - waited) / 60:.0f} minutes, to see its effect")
 
 
-_GUARDS: dict[GuardName, Callable[[Situation], tuple[str, str]]] = {
+_GUARDS: dict[GuardName, Callable[[Situation], _Finding]] = {
     GuardName.OTHER_ZONE: _check_other_zone,
     GuardName.LAST_ZONE: _check_last_zone,
     GuardName.VERDICT: _check_verdict,
     GuardName.UNREADABLE: _check_unreadable,
     GuardName.PAUSE: _check_pause,
 }
-
-
-def list_refusals(results: Sequence[GuardResult]) -> list[GuardResult]:
-    """Return the guards that prevent the evacuation."""
-    return [each for each in results if each.holds]

@@ -3,8 +3,8 @@
 A run is one evacuation of one zone. It records an entry for each resource before it changes the resource, and again
 afterwards. So a process that is killed at any point leaves behind which resources it may have changed.
 
-A journal is a store with four methods. The open runs are one document with a version, so that of two operators who
-start at the same time one wins. Entries have the number of the claim that wrote them: a process that was paused, and
+A journal is a store with four methods. The runs are one document with a version, so that of two operators who start at
+the same time one wins. Entries have the number of the claim that wrote them: a process that was paused, and
 whose run another process has continued, cannot overwrite newer entries.
 """
 
@@ -22,6 +22,8 @@ from holdfast._types import Zone
 
 CLAIM_SECONDS = 60.0
 """Seconds after which another process may continue a run whose process does not renew its claim."""
+KEPT_RUNS = 20
+"""Restored runs that are kept: guards ask when the last evacuation began, and people look back."""
 
 
 class RunState(StrEnum):
@@ -30,6 +32,7 @@ class RunState(StrEnum):
     EVACUATING = "evacuating"
     EVACUATED = "evacuated"
     RESTORING = "restoring"
+    RESTORED = "restored"
 
 
 class Run(Struct, frozen=True, kw_only=True):
@@ -40,6 +43,8 @@ class Run(Struct, frozen=True, kw_only=True):
     workload: str | None = None
     by: str
     """The user and the host that started it."""
+    by_server: bool = False
+    """Whether a server started it: after a restart, the server continues it."""
     reason: str
     started: float
     overrides: Mapping[str, str] = msgspec.field(default_factory=dict)
@@ -50,6 +55,13 @@ class Run(Struct, frozen=True, kw_only=True):
     held_until: float = 0.0
     number: int = 0
     """Number of the claim. It grows with every claim of any run."""
+    ended: float | None = None
+    """When everything was restored."""
+
+    @property
+    def is_open(self) -> bool:
+        """True until everything is restored."""
+        return self.state is not RunState.RESTORED
 
     def overlaps(self, zone: Zone, workload: str | None) -> bool:
         """Return whether the run affects the same workload, in the same region."""
@@ -103,21 +115,26 @@ class Entry(Struct, frozen=True, kw_only=True):
     note: str = ""
 
 
-class OpenRuns(NamedTuple):
-    """All runs that are not restored yet, with the version of the document that has them."""
+class RecordedRuns(NamedTuple):
+    """The open runs and the last restored ones, with the version of the document that has them."""
 
     version: int
     runs: tuple[Run, ...]
+
+    @property
+    def open(self) -> tuple[Run, ...]:
+        """The runs that are not restored yet."""
+        return tuple(each for each in self.runs if each.is_open)
 
 
 class Journal(Protocol):
     """A store of runs and entries. Thread-safe; everything is durable when a method returns."""
 
-    def read_runs(self) -> OpenRuns:
-        """Return the open runs. A new journal has none, and the version 0."""
+    def read_runs(self) -> RecordedRuns:
+        """Return the runs. A new journal has none, and the version 0."""
 
-    def write_runs(self, runs: Sequence[Run], expected: int) -> OpenRuns:
-        """Replace the open runs if the document still has the version `expected`; otherwise raise Conflict.
+    def write_runs(self, runs: Sequence[Run], expected: int) -> RecordedRuns:
+        """Replace the runs if the document still has the version `expected`; otherwise raise Conflict.
 
         The new version is greater than all earlier ones.
         """
@@ -134,7 +151,7 @@ class Journal(Protocol):
 
 def build_conflict(expected: int) -> Conflict:
     """Return the error for a document of runs that has changed."""
-    return Conflict(f"the open runs have changed since version {expected}: read them again, then decide again")
+    return Conflict(f"the runs have changed since version {expected}: read them again, then decide again")
 
 
 def build_lease_lost(entry: Entry) -> LeaseLost:
@@ -144,48 +161,53 @@ def build_lease_lost(entry: Entry) -> LeaseLost:
     )
 
 
-def find_run(open_runs: OpenRuns, run_id: str) -> Run | None:
-    """Return the open run with an id."""
-    return next((each for each in open_runs.runs if each.id == run_id), None)
+def find_run(recorded: RecordedRuns, run_id: str) -> Run | None:
+    """Return the run with an id."""
+    return next((each for each in recorded.runs if each.id == run_id), None)
 
 
-def add_run(open_runs: OpenRuns, wanted: Run, holder: str, now: float) -> tuple[Run, ...]:
+def add_run(
+    recorded: RecordedRuns, wanted: Run, holder: str, now: float, *, allows_second_zone: bool = False
+) -> tuple[Run, ...]:
     """Return the runs with a new one that `holder` works on.
 
-    Raise Conflict if an overlapping run is open: a second zone is never evacuated, and a run of the same zone must be
-    resumed or restored first.
+    Raise Conflict if an overlapping run is open: a second zone is never evacuated, unless that is allowed, and a run of
+    the same zone must be resumed or restored first.
     """
-    for each in open_runs.runs:
-        if each.overlaps(wanted.zone, wanted.workload):
+    for each in recorded.open:
+        if each.overlaps(wanted.zone, wanted.workload) and not (allows_second_zone and each.zone != wanted.zone):
             raise Conflict(f"{describe_run(each, now)}: {_advise(each, wanted.zone)}")
-    return (*open_runs.runs, _hold(wanted, holder, open_runs.version, now))
+    return (*recorded.runs, _hold(wanted, holder, recorded.version, now))
 
 
-def claim_run(open_runs: OpenRuns, run_id: str, holder: str, now: float) -> tuple[Run, ...]:
+def claim_run(recorded: RecordedRuns, run_id: str, holder: str, now: float) -> tuple[Run, ...]:
     """Return the runs after `holder` has begun to work on one. Raise Conflict if another process works on it."""
-    found = find_run(open_runs, run_id)
-    if found is None:
+    found = find_run(recorded, run_id)
+    if found is None or not found.is_open:
         raise Conflict(f"run {run_id} is not open any more: it was restored")
     if found.holder not in ("", holder) and now < found.held_until:
         raise Conflict(
             f"{describe_run(found, now)}: wait until it has ended, or "
             f"{found.held_until - now:.0f} s if its process died"
         )
-    held = _hold(found, holder, open_runs.version, now)
-    return tuple(held if each is found else each for each in open_runs.runs)
+    held = _hold(found, holder, recorded.version, now)
+    return tuple(held if each is found else each for each in recorded.runs)
 
 
-def update_run(open_runs: OpenRuns, run: Run) -> tuple[Run, ...]:
+def update_run(recorded: RecordedRuns, run: Run) -> tuple[Run, ...]:
     """Return the runs with `run` in a new state. Raise Conflict if another process has claimed it meanwhile."""
-    found = find_run(open_runs, run.id)
+    found = find_run(recorded, run.id)
     if found is None or found.number != run.number:
         raise Conflict(f"another process has continued run {run.id}, so this one stops")
-    return tuple(run if each is found else each for each in open_runs.runs)
+    return tuple(run if each is found else each for each in recorded.runs)
 
 
-def remove_run(open_runs: OpenRuns, run: Run) -> tuple[Run, ...]:
-    """Return the runs without one that is restored. Raise Conflict if another process has claimed it meanwhile."""
-    return tuple(each for each in update_run(open_runs, run) if each.id != run.id)
+def end_run(recorded: RecordedRuns, run: Run, now: float) -> tuple[Run, ...]:
+    """Return the runs after one was restored. Raise Conflict if another process has claimed it meanwhile."""
+    ended = replace(run, state=RunState.RESTORED, holder="", held_until=0.0, ended=now)
+    runs = update_run(recorded, ended)
+    kept = sorted((each for each in runs if not each.is_open), key=lambda each: each.ended or 0.0)[-KEPT_RUNS:]
+    return tuple(each for each in runs if each.is_open or each in kept)
 
 
 def describe_run(run: Run, now: float) -> str:

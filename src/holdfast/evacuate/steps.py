@@ -13,8 +13,6 @@ from holdfast.evacuate.journal import EntryState
 
 SETTLING_SECONDS = 15.0
 """Seconds after a write in which a read may still show the state before it (eventual consistency)."""
-PATIENCE_SECONDS = 180.0
-"""Seconds after which a resource that is not done is reported, and the run goes on with the others."""
 
 
 class StepKind(StrEnum):
@@ -37,13 +35,13 @@ WRITE, WAIT = Step(StepKind.WRITE), Step(StepKind.WAIT)
 
 
 _NOT_APPLIED = {
-    ChangeState.FOUND: (EntryState.FOUND, "somebody else made the same change already"),
-    ChangeState.DIFFERENT: (EntryState.FAILED, "somebody else changed the resource meanwhile"),
+    ChangeState.FOUND: (EntryState.FOUND, "others made the same change already"),
+    ChangeState.DIFFERENT: (EntryState.FAILED, "others changed the resource meanwhile"),
     ChangeState.GONE: (EntryState.FAILED, "the resource does not exist any more"),
 }
 _NOT_UNDONE = {
-    ChangeState.FOUND: (EntryState.KEPT, "somebody else made the same change, so it stays"),
-    ChangeState.DIFFERENT: (EntryState.KEPT, "somebody else changed it, so that change stays"),
+    ChangeState.FOUND: (EntryState.KEPT, "others made the same change, so it stays"),
+    ChangeState.DIFFERENT: (EntryState.KEPT, "others changed it, so their change stays"),
     ChangeState.GONE: (EntryState.KEPT, "the resource does not exist any more"),
 }
 """The result, and a note for readings that have none."""

@@ -23,7 +23,7 @@ from msgspec.structs import replace
 from holdfast._errors import Conflict, LeaseLost
 from holdfast._types import Zone
 from holdfast.evacuate.action import Action, ChangeState, Discovery, PlannedChange, Resource, Target
-from holdfast.evacuate.journal import Entry, EntryState, Journal, OpenRuns, Run, RunState
+from holdfast.evacuate.journal import Entry, EntryState, Journal, RecordedRuns, Run, RunState
 
 __all__ = ["ActionConformance", "DeletableActionConformance", "JournalConformance"]
 
@@ -75,7 +75,7 @@ class JournalConformance:
         raise NotImplementedError("override the fixture `journal` to return a fresh, empty Journal")
 
     def test_a_new_journal_is_empty(self, journal: Journal) -> None:
-        assert journal.read_runs() == OpenRuns(0, ())
+        assert journal.read_runs() == RecordedRuns(0, ())
         assert list(journal.read_entries()) == []
         journal.write_entries([])
 
@@ -87,7 +87,7 @@ class JournalConformance:
         two = [build_run(), replace(build_run("hf-2"), workload=None, overrides={}, holder="", held_until=0.0)]
         second = journal.write_runs(two, first.version)
         assert second.version > first.version
-        assert journal.read_runs() == OpenRuns(second.version, tuple(two))
+        assert journal.read_runs() == RecordedRuns(second.version, tuple(two))
         assert journal.write_runs([], second.version).version > second.version
         assert journal.read_runs().runs == ()
 

@@ -46,6 +46,7 @@ class RemoveZone:
     """An action that removes a zone from the resources of a ControlPlane."""
 
     evacuation_stage, restoration_stage = 1, 1
+    patience = 180.0
 
     def __init__(self, plane: ControlPlane) -> None:
         self.plane = plane

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from holdfast import InvalidValue, Verdict, VerdictKind, Zone, ZoneState
 from holdfast.evacuate.action import Discovery, OtherEvacuation, Unreadable
 from holdfast.evacuate.guards import GuardName, Situation, check_guards, list_refusals
-from holdfast.evacuate.journal import OpenRuns, Run
+from holdfast.evacuate.journal import RecordedRuns, Run, RunState
 
 ONE, TWO, THREE = (Zone(f"use1-az{number}") for number in (1, 2, 3))
 FAR = Zone("euw1-az1")
@@ -23,8 +23,7 @@ CLEAR = Situation(
     zones=(ONE, TWO, THREE),
     now=NOW,
     states={},
-    runs=OpenRuns(0, ()),
-    last_started=None,
+    runs=RecordedRuns(0, ()),
     discoveries={"zonal-shift": Discovery()},
     verdict=VERDICT,
 )
@@ -35,7 +34,7 @@ def build_run(zone: Zone, workload: str | None = None) -> Run:
 
 
 def refuse(situation: Situation, overrides: Mapping[str, str] | None = None) -> dict[GuardName, str]:
-    return {each.name: each.refusal for each in list_refusals(check_guards(situation, overrides or {}))}
+    return {each.name: each.finding for each in list_refusals(check_guards(situation, overrides or {}))}
 
 
 def test_nothing_refuses_a_clear_situation() -> None:
@@ -47,7 +46,7 @@ def test_nothing_refuses_a_clear_situation() -> None:
 CASES: list[tuple[dict[str, Any], GuardName, str]] = [
     ({"states": {TWO: ZoneState.RETURNING}}, GuardName.OTHER_ZONE, "use1-az2 is returning"),
     (
-        {"runs": OpenRuns(1, (build_run(TWO),))},
+        {"runs": RecordedRuns(1, (replace(build_run(TWO), started=NOW - 3600),))},
         GuardName.OTHER_ZONE,
         "run hf-1 of me@here has been evacuating use1-az2",
     ),
@@ -63,7 +62,7 @@ CASES: list[tuple[dict[str, Any], GuardName, str]] = [
         "an autoshift of AWS moved traffic away from use1-az3",
     ),
     ({"zones": (ONE,)}, GuardName.LAST_ZONE, "only zone"),
-    ({"verdict": None}, GuardName.VERDICT, "no verdict without a server"),
+    ({"verdict": None}, GuardName.VERDICT, "there is no verdict"),
     ({"now": NOW + 200}, GuardName.VERDICT, "205 s old"),
     (
         {
@@ -74,7 +73,11 @@ CASES: list[tuple[dict[str, Any], GuardName, str]] = [
         GuardName.UNREADABLE,
         "zonal-shift in 123456789012 us-east-1: expired",
     ),
-    ({"last_started": NOW - 600}, GuardName.PAUSE, "began 10 minutes ago"),
+    (
+        {"runs": RecordedRuns(1, (replace(build_run(ONE), state=RunState.RESTORED),))},
+        GuardName.PAUSE,
+        "began 10 minutes ago",
+    ),
 ]
 
 
@@ -83,7 +86,7 @@ def test_each_guard_says_why_it_refuses_and_what_lifts_it() -> None:
         situation = replace(CLEAR, **changes)
         (refused,) = list_refusals(check_guards(situation, {}))
         assert refused.name is name
-        assert words in refused.refusal
+        assert words in refused.finding
         assert refused.remedy
         assert refuse(situation, {name: "I have looked"}) == {}
 
@@ -106,10 +109,13 @@ def test_verdicts_about_something_else_refuse() -> None:
 def test_what_happens_elsewhere_is_no_reason() -> None:
     for changes in (
         {"states": {FAR: ZoneState.OUT, ONE: ZoneState.OUT, TWO: ZoneState.IN}},
-        {"runs": OpenRuns(1, (build_run(FAR), build_run(TWO, "blog"), build_run(ONE)))},
+        {
+            "runs": RecordedRuns(
+                1, (build_run(FAR), build_run(ONE, "blog"), replace(build_run(ONE), started=NOW - 1800))
+            )
+        },
         {"discoveries": {"a": Discovery(other_evacuations=[OtherEvacuation(zone=ONE, source="a colleague")])}},
         {"zones": ()},
-        {"last_started": NOW - 1800},
     ):
         assert refuse(replace(CLEAR, **changes)) == {}
 
@@ -132,7 +138,7 @@ zones = st.sampled_from([ONE, TWO, THREE])
 )
 def test_a_second_zone_is_never_evacuated(states: dict[Zone, ZoneState], runs: list[Run], shifted: list[Zone]) -> None:
     found = Discovery(other_evacuations=[OtherEvacuation(zone=each, source="somebody") for each in shifted])
-    situation = replace(CLEAR, states=states, runs=OpenRuns(1, tuple(runs)), discoveries={"a": found})
+    situation = replace(CLEAR, states=states, runs=RecordedRuns(1, tuple(runs)), discoveries={"a": found})
     others = {zone for zone, state in states.items() if state is not ZoneState.IN} | set(shifted)
     others |= {each.zone for each in runs if each.workload in (None, "shop")}
     assert (GuardName.OTHER_ZONE in refuse(situation)) == bool(others - {ONE})

@@ -41,7 +41,7 @@ def test_an_evacuation_moves_everything_and_a_restore_brings_all_of_it_back() ->
     assert (run.state, run.holder, run.by) == (RunState.EVACUATED, "", "me@here")
     back = runner.restore("hf-1")
     assert (states(back), plane.copy()) == ({EntryState.RESTORED}, before)
-    assert journal.read_runs().runs == ()
+    assert journal.read_runs().open == ()
 
 
 def test_every_intent_is_recorded_before_its_change() -> None:
@@ -155,14 +155,14 @@ def test_after_a_kill_at_any_step_a_restore_returns_the_configuration(is_resumed
             break
         stop()
         clock.advance(61)
-        for run in journal.read_runs().runs:
+        for run in journal.read_runs().open:
             runner = build(plane, journal, clock)
             if is_resumed:
                 assert states(runner.resume(runner.plan(RUN))) == {EntryState.APPLIED}
             report = runner.restore(run.id)
             assert report.problems == []
         assert plane.copy() == before
-        assert journal.read_runs().runs == ()
+        assert journal.read_runs().open == ()
     assert steps > 15
 
 
@@ -181,10 +181,10 @@ def test_a_kill_at_any_step_of_a_restore_is_continued_by_the_next_one() -> None:
             break
         stop()
         clock.advance(61)
-        for run in journal.read_runs().runs:
+        for run in journal.read_runs().open:
             assert build(plane, journal, clock).restore(run.id).problems == []
         assert plane.copy() == before
-        assert journal.read_runs().runs == ()
+        assert journal.read_runs().open == ()
     assert steps > 15
 
 
@@ -235,7 +235,7 @@ def test_changes_of_others_are_kept_and_reported() -> None:
     report = evacuate(runner)
     assert {each.resource: each.state for each in report.entries}["arn:000"] is EntryState.FOUND
     del plane.zones["arn:001"]
-    assert runner.verify("hf-1")["arn:001"].state is ChangeState.GONE
+    assert runner.verify(report.run)["arn:001"].state is ChangeState.GONE
     back = {each.resource: each.state for each in runner.restore("hf-1").entries}
     assert back == {"arn:000": EntryState.FOUND, "arn:001": EntryState.KEPT, "arn:002": EntryState.RESTORED}
     assert plane.zones == {"arn:000": {OTHER}, "arn:002": {ZONE, OTHER}}
@@ -248,7 +248,7 @@ def test_a_restore_of_some_types_leaves_the_run_open() -> None:
     assert states(runner.restore("hf-1", types=["other"])) == {EntryState.APPLIED}
     assert journal.read_runs().runs[0].state is RunState.EVACUATED
     assert states(runner.restore("hf-1", types=["group"])) == {EntryState.RESTORED}
-    assert journal.read_runs().runs == ()
+    assert journal.read_runs().open == ()
 
 
 @settings(max_examples=30)

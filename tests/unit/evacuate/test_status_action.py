@@ -1,8 +1,10 @@
 """Marking a zone as out in several status stores, and back."""
 
+import dataclasses
 from collections.abc import Sequence
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast import EngineUnavailable, StatusStore, ZoneState, ZoneStatus
 from holdfast.evacuate.action import Action, ChangeState, Target
@@ -14,7 +16,7 @@ from holdfast.status.stores.memory import MemoryStatusStore
 from holdfast.status.writer import StatusWriter
 from holdfast.testing import FakeClock
 from holdfast.testing.evacuation import ActionConformance
-from tests.unit.evacuate.fleet import OTHER, ZONE
+from tests.unit.evacuate.fleet import OTHER, ZONE, ControlPlane, RemoveZone
 
 TARGET = Target(zone=ZONE, workload="shop", run="hf-1", reason="requests fail")
 
@@ -98,6 +100,46 @@ def test_another_zone_that_is_out_is_a_sign_and_refuses() -> None:
     assert "use1-az2 is out, and only one zone of a region may be out" in entry.note
 
 
+def test_a_run_that_meets_another_zone_changes_nothing_more() -> None:
+    clock, store, plane = FakeClock(), MemoryStatusStore(), ControlPlane(2)
+    runner = Runner({"remove": RemoveZone(plane), "status": MarkOut({"main": store}, clock)}, MemoryJournal(), clock)
+    plan = runner.plan(TARGET)
+    StatusWriter(store, clock).take_out(OTHER, "shop", by="colleague", reason="az2 fails")
+    report = runner.start(plan, by="me")
+    assert {each.state for each in report.entries} == {EntryState.FAILED}
+    assert {each.note for each in report.entries if each.action == "remove"} == {
+        "not changed, because use1-az2 is being evacuated, too"
+    }
+    assert plane.writes == 0
+    allowed = replace(TARGET, run="hf-2", workload="blog", allows_second_zone=True)
+    assert runner.start(runner.plan(allowed), by="me").problems == []
+    assert {each.zone for each in store.read() if each.state is ZoneState.OUT} == {ZONE, OTHER}
+
+
+def test_a_store_that_is_down_delays_the_other_actions_for_seconds_only() -> None:
+    clock, store, plane = FakeClock(), Broken(), ControlPlane(1)
+    store.is_broken = False
+    runner = Runner({"status": MarkOut({"main": store}, clock), "remove": RemoveZone(plane)}, MemoryJournal(), clock)
+    plan, began = runner.plan(TARGET), clock.monotonic()
+    store.is_broken = True
+    report = runner.start(plan, by="me")
+    assert {each.action: each.state for each in report.entries} == {
+        "status": EntryState.INTENDED,
+        "remove": EntryState.APPLIED,
+    }
+    assert clock.monotonic() - began < 40
+
+
+def test_half_of_a_change_is_undone() -> None:
+    clock, store = FakeClock(), MemoryStatusStore()
+    runner = build(clock, main=store)
+    runner.start(runner.plan(TARGET), by="me")
+    (status,) = store.read()
+    store.write(dataclasses.replace(status, expires=clock.wall() + 30), status.version)
+    runner.restore("hf-1")
+    assert store.read()[0].state is ZoneState.IN
+
+
 def test_a_store_that_cannot_be_read_is_reported_and_the_others_go_on() -> None:
     clock, broken, healthy = FakeClock(), Broken(), MemoryStatusStore()
     runner = build(clock, broken=broken, healthy=healthy)
@@ -111,9 +153,9 @@ def test_a_store_that_cannot_be_read_is_reported_and_the_others_go_on() -> None:
 def test_a_status_that_others_changed_is_kept() -> None:
     clock, store = FakeClock(), MemoryStatusStore()
     runner = build(clock, main=store)
-    runner.start(runner.plan(TARGET), by="me")
+    run = runner.start(runner.plan(TARGET), by="me").run
     StatusWriter(store, clock).take_out(ZONE, "shop", by="colleague", reason="it must stay out")
-    assert runner.verify("hf-1")["status:main"].state is ChangeState.FOUND
+    assert runner.verify(run)["status:main"].state is ChangeState.FOUND
     assert states(runner.restore("hf-1")) == {"status:main": EntryState.KEPT}
     assert store.read()[0].state is ZoneState.OUT
 

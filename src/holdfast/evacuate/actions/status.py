@@ -4,12 +4,17 @@ Every store is a resource of its own. A run that reaches most of them is a succe
 majority.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
 
 from holdfast._clock import Clock
 from holdfast._errors import EngineError
 from holdfast._types import StatusStore, Zone, ZoneState, ZoneStatus
 from holdfast.evacuate.action import (
+    ACTIONS,
+    ActionType,
     ChangeState,
     Discovery,
     OtherEvacuation,
@@ -20,16 +25,27 @@ from holdfast.evacuate.action import (
     Unmovable,
     Unreadable,
 )
-from holdfast.evacuate.journal import Entry
+from holdfast.evacuate.journal import Entry, EntryState
 from holdfast.status.writer import StatusWriter, find_others_out
 
 TYPE = "status"
 
 
+class StatusOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The options of the action `status`."""
+
+    stores: tuple[str, ...] = ()
+    """Addresses of status stores; none means `status.store` of the settings."""
+
+
 class MarkOut:
     """The action `status`. See `holdfast.evacuate.action.Action`."""
 
-    evacuation_stage, restoration_stage = 1, 2
+    # First: of two operators who evacuate different zones at the same time, the store stops one.
+    evacuation_stage, restoration_stage = 0, 2
+    patience = 20.0
+    """Seconds. All other actions wait for the stores, so a store that is down must not delay them for long; it is more
+    than the settling time of a write."""
 
     def __init__(self, stores: Mapping[str, StatusStore], clock: Clock) -> None:
         self._stores = stores
@@ -52,25 +68,42 @@ class MarkOut:
 
     def plan(self, resource: Resource, target: Target) -> PlannedChange | Unmovable:
         reason = f"{target.reason or 'evacuation'} (run {target.run})"
-        change = {"store": resource.name, "zone": target.zone, "workload": target.workload, "run": target.run}
+        change = {
+            "store": resource.name,
+            "zone": target.zone,
+            "workload": target.workload,
+            "run": target.run,
+            "force": target.allows_second_zone,
+        }
         text = f"mark {target.zone} as out for {target.workload or 'all workloads'}"
         return PlannedChange(resource=resource, description=text, change=change | {"reason": reason})
 
     def read(self, entry: Entry) -> Reading:
-        status = self._find(entry)
-        if status is None or not status.is_out(self._clock.wall()):
-            return Reading(state=ChangeState.ABSENT)
-        if status.by == entry.change["run"]:
-            # One that expires is the first of the two writes by which a zone is taken out.
-            is_final = status.expires is None
-            return Reading(state=ChangeState.APPLIED, record={"version": status.version}, is_effective=is_final)
-        return Reading(state=ChangeState.FOUND, note=f"{status.by} has marked it as out: {status.reason}")
+        change, now = entry.change, self._clock.wall()
+        statuses = self._stores[change["store"]].read()
+        status = _find(statuses, change)
+        if status is not None and status.is_out(now) and status.by != change["run"]:
+            return Reading(state=ChangeState.FOUND, note=f"{status.by} has marked it as out: {status.reason}")
+        # A status that expires is the first of the two writes by which a zone is taken out.
+        is_final = status is not None and (status.expires is None or entry.state is EntryState.RESTORING)
+        if status is not None and status.is_out(now) and is_final:
+            return Reading(state=ChangeState.APPLIED, record={"version": status.version})
+        others = sorted(find_others_out(statuses, Zone(change["zone"]), change["workload"], now))
+        if others and entry.state is EntryState.INTENDED and not change["force"]:
+            note = f"{others[0]} is out, and only one zone of a region may be out"
+            return Reading(state=ChangeState.DIFFERENT, note=note, other_zone=others[0])
+        return Reading(state=ChangeState.ABSENT)
 
     def apply(self, entry: Entry) -> None:
         change = entry.change
-        writer = self._writers[change["store"]]
-        writer.take_out(
-            Zone(change["zone"]), change["workload"], by=change["run"], reason=change["reason"], renew=False
+        known = _find(self._stores[change["store"]].read(), change)
+        self._writers[change["store"]].take_out(
+            Zone(change["zone"]),
+            change["workload"],
+            by=change["run"],
+            reason=change["reason"],
+            force=change["force"],
+            renew=known is not None and known.by == change["run"],  # never a status of an operator
         )
 
     def restore(self, entry: Entry, reading: Reading) -> None:
@@ -88,7 +121,15 @@ class MarkOut:
     def renew(self, entry: Entry, reading: Reading) -> None:
         """Nothing expires."""
 
-    def _find(self, entry: Entry) -> ZoneStatus | None:
-        key = entry.change["zone"], entry.change["workload"]
-        found = self._stores[entry.change["store"]].read()
-        return next((each for each in found if (each.zone, each.workload) == key), None)
+
+def _find(statuses: Sequence[ZoneStatus], change: Mapping[str, Any]) -> ZoneStatus | None:
+    key = change["zone"], change["workload"]
+    return next((each for each in statuses if (each.zone, each.workload) == key), None)
+
+
+ACTIONS.register("status")(
+    ActionType(
+        open=lambda options, resources: MarkOut(resources.status_stores(options.stores), resources.clock),
+        options_type=StatusOptions,
+    )
+)

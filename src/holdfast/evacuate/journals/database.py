@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast._types import Zone
 from holdfast.engines import Database, Migration, Transaction
-from holdfast.evacuate.journal import Entry, OpenRuns, Run, build_conflict, build_lease_lost
+from holdfast.evacuate.journal import Entry, RecordedRuns, Run, build_conflict, build_lease_lost
 from holdfast.evacuate.journals import JOURNALS, JournalType
 
 SUBSYSTEM = "evacuation"
@@ -61,21 +61,21 @@ class SqlJournal:
         self._database = database
         database.migrate(SUBSYSTEM, MIGRATIONS)
 
-    def read_runs(self) -> OpenRuns:
+    def read_runs(self) -> RecordedRuns:
         rows = self._database.read(lambda transaction: transaction.execute(_READ_RUNS))
         if not rows:
-            return OpenRuns(0, ())
+            return RecordedRuns(0, ())
         version, runs = rows[0]
-        return OpenRuns(version, msgspec.json.decode(runs, type=tuple[Run, ...]))
+        return RecordedRuns(version, msgspec.json.decode(runs, type=tuple[Run, ...]))
 
-    def write_runs(self, runs: Sequence[Run], expected: int) -> OpenRuns:
+    def write_runs(self, runs: Sequence[Run], expected: int) -> RecordedRuns:
         kept = tuple(runs)
         text = msgspec.json.encode(kept).decode()
         statement, parameters = (_UPDATE_RUNS, (text, expected)) if expected else (_INSERT_RUNS, (text,))
         rows = self._database.write_statement(statement, parameters)
         if not rows:
             raise build_conflict(expected)
-        return OpenRuns(rows[0][0], kept)
+        return RecordedRuns(rows[0][0], kept)
 
     def write_entries(self, entries: Sequence[Entry]) -> None:
         def work(transaction: Transaction) -> None:

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Sequence
 
 from holdfast._types import Zone
-from holdfast.evacuate.journal import Entry, OpenRuns, Run, build_conflict, build_lease_lost
+from holdfast.evacuate.journal import Entry, RecordedRuns, Run, build_conflict, build_lease_lost
 
 
 class MemoryJournal:
@@ -12,17 +12,17 @@ class MemoryJournal:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._runs = OpenRuns(0, ())
+        self._runs = RecordedRuns(0, ())
         self._entries: dict[tuple[Zone, str], Entry] = {}
 
-    def read_runs(self) -> OpenRuns:
+    def read_runs(self) -> RecordedRuns:
         return self._runs
 
-    def write_runs(self, runs: Sequence[Run], expected: int) -> OpenRuns:
+    def write_runs(self, runs: Sequence[Run], expected: int) -> RecordedRuns:
         with self._lock:
             if self._runs.version != expected:
                 raise build_conflict(expected)
-            self._runs = OpenRuns(expected + 1, tuple(runs))
+            self._runs = RecordedRuns(expected + 1, tuple(runs))
             return self._runs
 
     def write_entries(self, entries: Sequence[Entry]) -> None:

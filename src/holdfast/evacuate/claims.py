@@ -1,0 +1,119 @@
+"""Claims: which process works on a run. Everything is written to the journal before it takes effect."""
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable
+from uuid import uuid4
+
+from msgspec.structs import replace
+
+from holdfast._clock import Clock
+from holdfast._errors import Conflict, EngineUnavailable, LeaseLost, OutcomeUnknown
+from holdfast.evacuate.journal import (
+    CLAIM_SECONDS,
+    Journal,
+    RecordedRuns,
+    Run,
+    add_run,
+    claim_run,
+    end_run,
+    update_run,
+)
+
+logger = logging.getLogger("holdfast.evacuate")
+
+MAX_CONFLICTS = 20
+"""Times that another process may change the runs before this one gives up."""
+
+RunsChange = Callable[[RecordedRuns], tuple[Run, ...]]
+
+
+class Claims:
+    """Creates and claims runs for this process."""
+
+    def __init__(self, journal: Journal, clock: Clock) -> None:
+        self._journal = journal
+        self._clock = clock
+        self._holder = f"{socket.gethostname()}/{os.getpid()}/{uuid4().hex[:6]}"
+
+    def add(self, run: Run, *, allows_second_zone: bool = False) -> "Claim":
+        """Record a new run, and claim it. Raise Conflict if an overlapping run is open."""
+
+        def change(recorded: RecordedRuns) -> tuple[Run, ...]:
+            return add_run(recorded, run, self._holder, self._clock.wall(), allows_second_zone=allows_second_zone)
+
+        return Claim(self.change(change, run.id), self, self._clock)
+
+    def claim(self, run_id: str) -> "Claim":
+        """Claim an open run. Raise Conflict if another process works on it."""
+
+        def change(recorded: RecordedRuns) -> tuple[Run, ...]:
+            return claim_run(recorded, run_id, self._holder, self._clock.wall())
+
+        return Claim(self.change(change, run_id), self, self._clock)
+
+    def change(self, change: RunsChange, run_id: str) -> Run:
+        """Change the runs, and return one of them. Repeat it if another process changes them first."""
+        for attempt in range(MAX_CONFLICTS):
+            before = self._journal.read_runs()
+            changed = change(before)  # raises a Conflict that says who works on it
+            try:
+                after = self._journal.write_runs(changed, before.version)
+            except OutcomeUnknown:
+                after = self._journal.read_runs()
+                if after.runs != changed:
+                    raise
+            except Conflict:
+                if attempt == MAX_CONFLICTS - 1:
+                    raise
+                self._clock.sleep(0.05 * attempt)
+                continue
+            return next(each for each in after.runs if each.id == run_id)
+        raise AssertionError  # the loop returns or raises
+
+
+class Claim:
+    """The claim of this process to a run. Thread-safe."""
+
+    def __init__(self, run: Run, claims: Claims, clock: Clock) -> None:
+        self.run = run
+        self._claims = claims
+        self._clock = clock
+        self._lock = threading.Lock()
+
+    def check(self) -> None:
+        """Renew the claim when it is time. Raise LeaseLost if another process may work on the run. Called often."""
+        with self._lock:
+            left = self.run.held_until - self._clock.wall()
+            if left > CLAIM_SECONDS / 2:
+                return
+            try:
+                if left > 0:
+                    self._write(replace(self.run, held_until=self._clock.wall() + CLAIM_SECONDS))
+                    return
+            except EngineUnavailable as error:  # the next attempt may succeed before the claim expires
+                logger.warning("cannot renew the claim of run %s: %s", self.run.id, error)
+                return
+            except Conflict as error:
+                raise LeaseLost(str(error)) from error
+        raise LeaseLost(f"the claim of run {self.run.id} has expired, so this process stops: resume the run")
+
+    def update(self, **changes: object) -> Run:
+        """Change fields of the run in the journal."""
+        with self._lock:
+            return self._write(replace(self.run, **changes))
+
+    def end(self) -> Run:
+        """Record that everything is restored."""
+        with self._lock:
+            self.run = self._claims.change(
+                lambda recorded: end_run(recorded, self.run, self._clock.wall()), self.run.id
+            )
+            return self.run
+
+    def _write(self, wanted: Run) -> Run:
+        self._claims.change(lambda recorded: update_run(recorded, wanted), wanted.id)
+        self.run = wanted
+        return wanted
