@@ -1,8 +1,9 @@
 """AWS: sessions, shared clients, assumed roles, pagination, errors that say what to do, and the zone of this process.
 
 May import the base only; boto3 is imported nowhere else. Start reading at `session.py`; `errors.py` translates the
-errors of botocore. `zone_identity.py` finds the AZ-ID of this process. All names are imported when they are first used,
-because the zone is mostly found without boto3, and sessions work without the other packages of Holdfast.
+errors of botocore. `dynamodb_table.py` is a table, for stores. `zone_identity.py` finds the AZ-ID of this process. All
+names are imported when they are first used, because the zone is mostly found without boto3, and sessions work without
+the other packages of Holdfast.
 """
 
 import importlib

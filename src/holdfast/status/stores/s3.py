@@ -1,18 +1,18 @@
 """Zone statuses as objects in an S3 bucket: the store with the fewest parts that can fail."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from holdfast._clock import Clock
 from holdfast._errors import EngineError, EngineUnavailable, InvalidValue, NotAllowed, SettingsError
 from holdfast._types import ZoneState, ZoneStatus
-from holdfast.engines.aws import AwsSession
+from holdfast.engines.aws.conditional_write import ConditionFailed, write_conditionally
 from holdfast.status.stores import STATUS_STORES, StatusStoreType, StoreResources
-from holdfast.status.stores.aws import AwsStatusStore, ConditionFailed
+from holdfast.status.stores.aws import AwsStatusStore
 from holdfast.status.stores.rules import ABSENT_VERSION, build_conflict, check_status, expire_status
 from holdfast.status.stores.s3_object import (
     MAX_CONTENT_BYTES,
@@ -23,6 +23,9 @@ from holdfast.status.stores.s3_object import (
     parse_content,
     parse_key,
 )
+
+if TYPE_CHECKING:
+    from holdfast.engines.aws import AwsSession
 
 # S3's answers if a condition does not hold, the object is gone, or a conflicting request is in progress:
 # https://docs.aws.amazon.com/AmazonS3/latest/userguide/conditional-writes.html and conditional-deletes.html there.
@@ -45,8 +48,9 @@ class S3StatusStore(AwsStatusStore):
     stored as in. Do not put other objects below the prefix.
     """
 
-    def __init__(self, session: AwsSession, bucket: str, clock: Clock, prefix: str = "") -> None:
-        super().__init__(session, "s3", f"bucket {bucket}", clock)
+    def __init__(self, session: "AwsSession", bucket: str, clock: Clock, prefix: str = "") -> None:
+        super().__init__(f"bucket {bucket}", clock)
+        self._session = session
         self._bucket = bucket
         self._prefix = prefix
 
@@ -74,6 +78,10 @@ class S3StatusStore(AwsStatusStore):
             if status.has_expired(now) and self._remove(key, found):
                 changed.append(expire_status(status, now, self._versions.next(key, status.version)))
         return changed
+
+    @property
+    def _client(self) -> Any:
+        return self._session.client("s3")
 
     def _read_all(self) -> list[_StoredObject]:
         with self._translate_errors():
@@ -114,11 +122,22 @@ class S3StatusStore(AwsStatusStore):
             CacheControl="no-store",  # otherwise a health check behind a cache would see outdated zones
             **condition,
         )
-        return self._write_conditionally(request, lambda now: now is not None and now.write == write_id, key)
+        return self._write(request, lambda now: now is not None and now.write == write_id, key)
 
     def _remove(self, key: str, found: _StoredObject) -> bool:
         request = partial(self._client.delete_object, Bucket=self._bucket, Key=key, IfMatch=found.tag)
-        return self._write_conditionally(request, lambda now: now is None, key)
+        return self._write(request, lambda now: now is None, key)
+
+    def _write(
+        self, request: Callable[[], object], is_written: Callable[[_StoredObject | None], bool], key: str
+    ) -> bool:
+        """Send a conditional write; return whether it took effect, even if the first reply was lost."""
+
+        def send() -> None:
+            with self._translate_errors():
+                request()
+
+        return write_conditionally(send, partial(self._find, key), is_written, f"{key} of {self._resource}")
 
     @contextmanager
     def _translate_errors(self) -> Iterator[None]:
