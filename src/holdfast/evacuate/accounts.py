@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Self
 
-from holdfast._errors import NotFound
+from holdfast._errors import HoldfastError, NotFound
 from holdfast._types import Zone
 
 if TYPE_CHECKING:
@@ -73,12 +73,19 @@ class Accounts:
         return self._get(self._find_region(zone))
 
     def find(self, arn: str) -> Account:
-        """Return the account and region of a resource. Raise NotFound if no account of the settings has it."""
+        """Return the account and region of a resource. Raise NotFound if no account of the settings has it.
+
+        An account whose number cannot be read does not prevent that another one is found.
+        """
         _, _, _, region, number, *_ = [*arn.split(":"), *[""] * 5]
+        problem: HoldfastError | None = None
         for account in self._get(region):
-            if account.get_id() == number:
-                return account
-        raise NotFound(
+            try:
+                if account.get_id() == number:
+                    return account
+            except HoldfastError as error:
+                problem = problem or error
+        raise problem or NotFound(
             f"{arn} is in account {number}, but none of the configured accounts is: add it as [[evacuation.account]]"
         )
 
