@@ -3,7 +3,6 @@
 Each kill needs a second or two: a process starts, and is killed at a call that it makes.
 """
 
-import os
 import signal
 import subprocess
 import sys
@@ -12,21 +11,22 @@ from pathlib import Path
 
 import pytest
 
-from holdfast import Zone
 from holdfast._clock import SystemClock
-from holdfast.engines.aws import AwsOptions, AwsSession
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.evacuate.actions.zonal_shift import Account, ZonalShift
+from holdfast.evacuate.actions.zonal_shift import ZonalShift
 from holdfast.evacuate.journal import CLAIM_SECONDS, EntryState
 from holdfast.evacuate.journals.database import SqlJournal
 from holdfast.evacuate.runner import Runner
-from holdfast.simulate.aws.arc import Arc, ArcError, ReplyLost, serve
+from holdfast.simulate.aws.control_plane import ReplyLost, serve
+from holdfast.simulate.aws.protocols import Refusal, ServiceError
+from holdfast.simulate.aws.region import SimulatedRegion
+from tests.integration.evacuate.child import open_accounts
 from tests.table import sampled
 
-ZONE, OTHER = Zone("use1-az1"), Zone("use1-az2")
 RESOURCES = 3
-CALLS = 2 + 3 * RESOURCES
-"""Calls of a whole run: two lists, then for each resource a read, a write, and a read."""
+CALLS = 7 + 3 * RESOURCES
+"""Calls of a whole run: the account, two lists of ARC, zone names, and three other lists; then for each resource
+a read, a write, and a read."""
 
 
 class LaterClock(SystemClock):
@@ -36,42 +36,36 @@ class LaterClock(SystemClock):
         return super().wall() + CLAIM_SECONDS
 
 
-@pytest.fixture
-def environment(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
-    return dict(os.environ)
-
-
 @pytest.mark.parametrize("is_carried_out", sampled([True, False]))
-@pytest.mark.parametrize("step", sampled(range(CALLS)))
+@pytest.mark.parametrize("step", sampled(range(CALLS - 1, -1, -1)))
 def test_after_a_kill_a_restore_leaves_no_shift(
-    step: int, is_carried_out: bool, tmp_path: Path, environment: dict[str, str]
+    step: int, is_carried_out: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The call at which the process is killed is carried out, or not."""
-    arc, numbers = Arc(SystemClock()), count()
+    region, numbers = SimulatedRegion(SystemClock()), count()
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", region.access_key)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "any")
     for number in range(RESOURCES):
-        arc.add(f"arn:aws:eks:us-east-1:123456789012:cluster/{number}", ZONE, OTHER)
+        region.add("cluster", f"shop-{number}")
     file = tmp_path / "journal.db"
-    with serve(arc) as url:
+    with serve([region]) as url:
         command = [sys.executable, "-m", "tests.integration.evacuate.child", url, str(file)]
-        child = subprocess.Popen(command, env=environment)
+        child = subprocess.Popen(command)
 
         def kill(_: str) -> None:
             if next(numbers) == step:
                 child.kill()
-                raise ReplyLost if is_carried_out else ArcError("InternalServerException", "not carried out")
+                raise ReplyLost if is_carried_out else ServiceError(Refusal.THROTTLED)
 
-        arc.faults = kill
+        region.faults = kill
         assert child.wait(timeout=60) == -signal.SIGKILL
-        shifts_of_the_child = len(arc.shifts)
-        arc.faults = lambda _: None
-        options = AwsOptions(region="us-east-1", endpoint_url=url, max_attempts=1)
-        with SqliteDatabase(file) as database, AwsSession(options) as session:
+        shifts_of_the_child = len(region.arc.shifts)
+        region.faults = lambda _: None
+        with SqliteDatabase(file) as database, open_accounts(url) as accounts:
             journal = SqlJournal(database)
-            action = ZonalShift([Account(session, "123456789012", "us-east-1")])
-            for run in journal.read_runs().runs:
-                report = Runner({"zonal-shift": action}, journal, LaterClock()).restore(run.id)
+            runner = Runner({"zonal-shift": ZonalShift(accounts)}, journal, LaterClock())
+            for run in journal.read_runs().open:
+                report = runner.restore(runner.claim(run.id))
                 assert {each.state for each in report.entries} <= {EntryState.RESTORED}
-            assert journal.read_runs().runs == ()
-    assert [each.status for each in arc.shifts] == ["CANCELED"] * shifts_of_the_child
+            assert journal.read_runs().open == ()
+    assert [each.status for each in region.arc.shifts] == ["CANCELED"] * shifts_of_the_child

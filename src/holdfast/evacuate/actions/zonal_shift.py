@@ -1,21 +1,23 @@
 """Shift the traffic of load balancers, Auto Scaling groups and EKS clusters away from a zone, by AWS ARC.
 
-The comment of each shift has the id of our run, so that a shift of somebody else is never cancelled or renewed. A shift
+The comment of each shift has the id of our run, so that a shift of others is never cancelled or renewed. A shift
 expires after 12 hours, unless it is renewed: if the operator's machine dies, the zone comes back by itself.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Annotated, Any
 
-from botocore.exceptions import ClientError
+from msgspec import Meta, Struct
 
-from holdfast._errors import Conflict, EngineError, EngineUnavailable, HoldfastError, NotFound
+from holdfast._errors import Conflict, EngineError, HoldfastError, NotFound
 from holdfast._types import Zone
-from holdfast.engines.aws import AwsSession
+from holdfast.evacuate.accounts import Account, Accounts
 from holdfast.evacuate.action import (
+    ACTIONS,
+    ActionType,
     ChangeState,
     Discovery,
     OtherEvacuation,
@@ -26,80 +28,84 @@ from holdfast.evacuate.action import (
     Unmovable,
     Unreadable,
 )
-from holdfast.evacuate.journal import Entry
+from holdfast.evacuate.journal import Entry, EntryState
+from holdfast.evacuate.shift_candidates import PERMISSIONS, build_resource, find_candidates
 
+SERVICE = "arc-zonal-shift"
 DEFAULT_HOURS = 12
 MAX_COMMENT = 128
-_TYPES = {"elasticloadbalancing": "load-balancer", "autoscaling": "auto-scaling-group", "eks": "eks-cluster"}
-"""The type of a resource, by the service in its ARN."""
-_KINDS = {
-    "ZONAL_SHIFT": "a zonal shift",
-    "PRACTICE_RUN": "a practice run",
-    "FIS_EXPERIMENT": "an experiment of FIS",
-    "ZONAL_AUTOSHIFT": "an autoshift of AWS",
+MAX_ACCOUNTS = 16
+"""Accounts that are read at the same time: more threads would not make an operator's machine faster."""
+_OURS, _AUTOSHIFT = "ZONAL_SHIFT", "ZONAL_AUTOSHIFT"
+_WEAKER = {"PRACTICE_RUN": "a practice run", "FIS_EXPERIMENT": "an experiment of FIS"}
+"""Shifts that ours ends. They are tests, so they are no sign that a zone fails."""
+_CONNECTIONS = "open connections stay until they close; target groups in one zone only, or that fail open, do not move"
+_SIDE_EFFECTS = {
+    "loadbalancer/app": [_CONNECTIONS, "behind a Network Load Balancer, only a shift of that one has an effect"],
+    "loadbalancer/net": [_CONNECTIONS],
+    "autoScalingGroup": ["new instances start in other zones, those in the zone stay, and no policy scales in"],
+    "cluster": ["nodes in the zone are cordoned and get no traffic of services, but their pods stay"],
+}
+"""By the beginning of the last part of the ARN."""
+_REASONS = {
+    "ZonalShiftAlreadyExists": "it has another zonal shift already",
+    "ZonalShiftStatusNotActive": "the zonal shift has ended",
+    "SimultaneousZonalShiftsConflict": "another zonal shift of it is being started or ended",
+    "UnsupportedAz": "ARC does not support this zone for the resource: check in which zones it is",
+    "InvalidAz": "this region has no such zone: check the AZ-ID",
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
-    """One account in one region, and a session with it."""
+class ZonalShiftOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Options of the action `zonal-shift`."""
 
-    session: AwsSession
-    """Its calls must not be repeated by botocore: `AwsOptions(max_attempts=1)`."""
-    account: str
-    region: str
-
-    @property
-    def scope(self) -> str:
-        return f"{self.account} {self.region}"
+    hours: Annotated[int, Meta(ge=1, le=72)] = DEFAULT_HOURS
+    """Hours after which a shift expires, unless it is renewed. AWS allows three days. Twelve hours outlast most
+    incidents, and the night of an operator whose machine has died."""
 
 
 class ZonalShift:
     """The action `zonal-shift`. See `holdfast.evacuate.action.Action`."""
 
     evacuation_stage, restoration_stage = 1, 2
+    patience = 180.0
+    """Seconds. A shift is mostly applied at once, but AWS promises no time."""
 
-    def __init__(self, accounts: Sequence[Account], *, hours: int = DEFAULT_HOURS) -> None:
-        self._accounts = {each.scope: each for each in accounts}
+    def __init__(self, accounts: Accounts, *, hours: int = DEFAULT_HOURS) -> None:
+        self._accounts = accounts
         self._expires_in = f"{hours}h"
 
     def discover(self, target: Target) -> Discovery:
-        resources: list[Resource] = []
-        others: list[OtherEvacuation] = []
-        unreadable: list[Unreadable] = []
-        for account in self._accounts.values():
-            try:
-                with _translate("ListManagedResources"):
-                    found = list(account.session.paginate("arc-zonal-shift", "list_managed_resources"))
-                    autoshifts = account.session.paginate("arc-zonal-shift", "list_autoshifts", status="ACTIVE")
-                    others += [
-                        OtherEvacuation(zone=Zone(each["awayFrom"]), source=_KINDS["ZONAL_AUTOSHIFT"])
-                        for each in autoshifts
-                    ]
-            except HoldfastError as error:
-                unreadable.append(Unreadable(scope=account.scope, reason=str(error)))
-                continue
-            for item in found:
-                others += _find_others(item, target.run)
-                if target.zone in item["availabilityZones"]:
-                    resources.append(_build_resource(item, account))
-        return Discovery(resources=resources, other_evacuations=others, unreadable=unreadable)
+        accounts = self._accounts.list_for(target.zone)
+        with ThreadPoolExecutor(min(len(accounts), MAX_ACCOUNTS) or 1) as pool:
+            found = list(pool.map(lambda each: _discover(each, target), accounts))
+        # Two entries of the settings may be the same account.
+        return Discovery(
+            resources=list({each.id: each for one in found for each in one.resources}.values()),
+            unmovable=list({each.resource.id: each for one in found for each in one.unmovable}.values()),
+            other_evacuations=[each for one in found for each in one.other_evacuations],
+            unreadable=[each for one in found for each in one.unreadable],
+            notes=[each for one in found for each in one.notes],
+        )
 
     def plan(self, resource: Resource, target: Target) -> PlannedChange | Unmovable:
-        away = resource.details.get("away_from")
-        if away not in (None, target.zone):
-            return Unmovable(resource=resource, reason=f"{resource.details['by']} has shifted it away from {away}")
-        if len(resource.details["zones"]) < 2:
+        details = resource.details
+        if details["away_from"] not in (None, target.zone):
+            reason = f"{details['by']} has shifted it away from {details['away_from']}"
+            return Unmovable(resource=resource, reason=reason)
+        if len(details["zones"]) < 2:
             return Unmovable(resource=resource, reason="it has no other zone")
-        effects = []
-        if resource.details.get("practice_run"):
-            effects.append("ends a practice run, which counts as interrupted")
+        effects = [f"ends {each}, which counts as interrupted" for each in details["ends"]]
+        if target.zone in details["autoshifts"]:
+            effects.append("takes precedence over the autoshift of AWS away from the same zone")
+        ending = resource.id.split(":", 5)[5]
+        effects += next((texts for start, texts in _SIDE_EFFECTS.items() if ending.startswith(start)), [])
         change = {
             "zone": target.zone,
             "run": target.run,
-            "scope": f"{resource.account} {resource.region}",
             "comment": build_comment(target),
             "expires_in": self._expires_in,
+            "force": target.allows_second_zone,
         }
         text = f"start a zonal shift away from {target.zone} for {self._expires_in}"
         return PlannedChange(resource=resource, description=text, side_effects=effects, change=change)
@@ -107,28 +113,26 @@ class ZonalShift:
     def read(self, entry: Entry) -> Reading:
         client = self._client(entry)
         try:
-            with _translate("GetManagedResource"):
+            with _translate(client):
                 found = client.get_managed_resource(resourceIdentifier=entry.resource)
         except NotFound as error:
             return Reading(state=ChangeState.GONE, note=str(error))
-        zone = entry.change["zone"]
-        for shift in found["zonalShifts"]:
-            if shift.get("shiftType", "ZONAL_SHIFT") != "ZONAL_SHIFT":
-                continue  # ours ends a practice run
-            is_ours = entry.change["run"] in shift["comment"].split()
-            record = {"id": shift["zonalShiftId"], "expires": _to_seconds(shift["expiryTime"])}
-            if is_ours and shift["awayFrom"] == zone:
-                is_effective = shift["appliedStatus"] == "APPLIED" and found["appliedWeights"].get(zone) == 0
-                return Reading(state=ChangeState.APPLIED, record=record, is_effective=is_effective)
-            note = f"a zonal shift away from {shift['awayFrom']}, with the comment {shift['comment']!r}"
-            state = ChangeState.FOUND if shift["awayFrom"] == zone else ChangeState.DIFFERENT
-            return Reading(state=state, record=record, note=f"somebody else has started {note}")
+        zone, shift = Zone(entry.change["zone"]), _find_shift(found)
+        if shift is not None:
+            return _read_shift(shift, entry, is_out=found["appliedWeights"].get(zone) == 0)
+        if entry.state is EntryState.APPLIED and self._was_cancelled(entry):
+            return Reading(state=ChangeState.DIFFERENT, note="others have cancelled our zonal shift")
+        others = [each for each in _list_autoshifts(found) if each != zone]
+        if others and entry.state is EntryState.INTENDED and not entry.change["force"]:
+            # Ours would take precedence, and send traffic back to that zone.
+            note = f"AWS has shifted it away from {others[0]}, by an autoshift"
+            return Reading(state=ChangeState.DIFFERENT, note=note, other_zone=others[0])
         return Reading(state=ChangeState.ABSENT)
 
     def apply(self, entry: Entry) -> None:
-        change = entry.change
-        with _translate("StartZonalShift"):
-            self._client(entry).start_zonal_shift(
+        change, client = entry.change, self._client(entry)
+        with _translate(client):
+            client.start_zonal_shift(
                 resourceIdentifier=entry.resource,
                 awayFrom=change["zone"],
                 expiresIn=change["expires_in"],
@@ -136,20 +140,32 @@ class ZonalShift:
             )
 
     def restore(self, entry: Entry, reading: Reading) -> None:
-        with _translate("CancelZonalShift"):
-            self._client(entry).cancel_zonal_shift(zonalShiftId=reading.record["id"])
+        client = self._client(entry)
+        with _translate(client):
+            client.cancel_zonal_shift(zonalShiftId=reading.record["id"])
 
     def renew(self, entry: Entry, reading: Reading) -> None:
-        with _translate("UpdateZonalShift"):
-            self._client(entry).update_zonal_shift(
-                zonalShiftId=reading.record["id"], expiresIn=entry.change["expires_in"]
-            )
+        """Extend the shift. Raise Conflict if it has ended meanwhile; the message says whether others ended it."""
+        client = self._client(entry)
+        try:
+            with _translate(client):
+                client.update_zonal_shift(zonalShiftId=reading.record["id"], expiresIn=entry.change["expires_in"])
+        except Conflict as error:
+            if self._was_cancelled(entry):
+                raise Conflict(f"others have cancelled our zonal shift of {entry.resource}") from error
+            raise
+
+    def _was_cancelled(self, entry: Entry) -> bool:
+        """Return whether our shift was cancelled, and has not just expired."""
+        session = self._accounts.find(entry.resource).session
+        # AWS does not say which states it lists by default.
+        arguments = {"resourceIdentifier": entry.resource, "status": "CANCELED"}
+        with _translate(session.client(SERVICE)):
+            shifts = session.paginate(SERVICE, "list_zonal_shifts", **arguments)
+            return any(each["zonalShiftId"] == entry.record.get("id") for each in shifts)
 
     def _client(self, entry: Entry) -> Any:
-        scope = entry.change["scope"]
-        if scope not in self._accounts:
-            raise NotFound(f"{entry.resource} is in account and region {scope}, which are not configured here")
-        return self._accounts[scope].session.client("arc-zonal-shift")
+        return self._accounts.find(entry.resource).session.client(SERVICE)
 
 
 def build_comment(target: Target) -> str:
@@ -157,52 +173,117 @@ def build_comment(target: Target) -> str:
     return f"{target.run} holdfast {target.reason}".strip()[:MAX_COMMENT]
 
 
-def _build_resource(item: Mapping[str, Any], account: Account) -> Resource:
-    active = next(
-        (each for each in item.get("zonalShifts", ()) if each.get("shiftType", "ZONAL_SHIFT") == "ZONAL_SHIFT"), None
+def _discover(account: Account, target: Target) -> Discovery:
+    """Find everything in one account."""
+    try:
+        session = account.session
+        with _translate(session.client(SERVICE)):
+            account.get_id()  # proves the credentials before the first write
+            items = list(session.paginate(SERVICE, "list_managed_resources"))
+            autoshifts = list(session.paginate(SERVICE, "list_autoshifts", status="ACTIVE"))
+    except HoldfastError as error:
+        return Discovery(unreadable=[Unreadable(scope=account.scope, reason=str(error))])
+    others = [OtherEvacuation(zone=Zone(each["awayFrom"]), source="an autoshift of AWS") for each in autoshifts]
+    for item in items:
+        shift = _find_shift(item)
+        if shift is not None and not _is_of_run(shift, target.run):
+            source = f"a zonal shift of {item.get('name', item['arn'])} ({shift['comment']!r})"
+            others.append(OtherEvacuation(zone=Zone(shift["awayFrom"]), source=source, resource=item["arn"]))
+    candidates = find_candidates(account, target.zone, {each["arn"] for each in items})
+    return Discovery(
+        resources=[_build_resource(each) for each in items if target.zone in each["availabilityZones"]],
+        unmovable=candidates.unmovable,
+        other_evacuations=others,
+        notes=candidates.notes,
     )
-    details: dict[str, Any] = {
-        "zones": list(item["availabilityZones"]),
-        "practice_run": any(each.get("shiftType") == "PRACTICE_RUN" for each in item.get("zonalShifts", ())),
-    }
-    if active is not None:
-        details |= {"away_from": active["awayFrom"], "by": f"a zonal shift with the comment {active['comment']!r}"}
-    service = item["arn"].split(":")[2]
-    return Resource(
-        id=item["arn"],
-        type=_TYPES.get(service, service),
-        name=item.get("name", item["arn"]),
-        account=account.account,
-        region=account.region,
-        details=details,
+
+
+def _build_resource(item: Mapping[str, Any]) -> Resource:
+    shift = _find_shift(item)
+    return build_resource(
+        item["arn"],
+        item.get("name", item["arn"]),
+        item["availabilityZones"],
+        away_from=None if shift is None else shift["awayFrom"],
+        by="" if shift is None else f"a zonal shift with the comment {shift['comment']!r}",
+        ends=[_WEAKER[kind] for each in item.get("zonalShifts", ()) if (kind := each.get("shiftType")) in _WEAKER],
+        autoshifts=_list_autoshifts(item),
     )
 
 
-def _find_others(item: Mapping[str, Any], run: str) -> Iterator[OtherEvacuation]:
-    """Yield who else has shifted traffic of a resource. A practice run has little effect, and ours would end it."""
-    for shift in item.get("zonalShifts", ()):
-        kind = shift.get("shiftType", "ZONAL_SHIFT")
-        if run not in shift["comment"].split() and kind == "ZONAL_SHIFT":
-            source = f"{_KINDS[kind]} of {item.get('name', item['arn'])} ({shift['comment']!r})"
-            yield OtherEvacuation(zone=Zone(shift["awayFrom"]), source=source, resource=item["arn"])
+def _find_shift(item: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the zonal shift that a person or a program has started. A resource has at most one."""
+    shifts: Sequence[Mapping[str, Any]] = item.get("zonalShifts", ())
+    return next((each for each in shifts if each.get("shiftType", _OURS) == _OURS), None)
 
 
-def _to_seconds(value: datetime | float) -> float:
-    return value.timestamp() if isinstance(value, datetime) else float(value)
+def _list_autoshifts(item: Mapping[str, Any]) -> list[Zone]:
+    """Return the zones that AWS has shifted traffic of a resource away from, by autoshifts that are applied."""
+    found = [*item.get("autoshifts", ())]
+    found += [each for each in item.get("zonalShifts", ()) if each.get("shiftType") == _AUTOSHIFT]
+    return [Zone(each["awayFrom"]) for each in found if each["appliedStatus"] == "APPLIED"]
+
+
+def _is_of_run(shift: Mapping[str, Any], run: str) -> bool:
+    return run in shift["comment"].split()
+
+
+def _read_shift(shift: Mapping[str, Any], entry: Entry, *, is_out: bool) -> Reading:
+    """Return what a zonal shift means for a change. `is_out` says that no traffic goes to the zone."""
+    away, zone, expiry = Zone(shift["awayFrom"]), entry.change["zone"], shift["expiryTime"]
+    expires = expiry.timestamp() if isinstance(expiry, datetime) else float(expiry)
+    record = {"id": shift["zonalShiftId"], "expires": expires}
+    if _is_of_run(shift, entry.change["run"]) and away == zone:
+        is_effective = is_out and shift["appliedStatus"] == "APPLIED"
+        return Reading(state=ChangeState.APPLIED, record=record, is_effective=is_effective)
+    note = f"others have started a zonal shift away from {away}, with the comment {shift['comment']!r}"
+    if away == zone:
+        return Reading(state=ChangeState.FOUND, record=record, note=note)
+    other_zone = None if entry.change["force"] else away
+    return Reading(state=ChangeState.DIFFERENT, record=record, note=note, other_zone=other_zone)
 
 
 @contextmanager
-def _translate(call: str) -> Iterator[None]:
+def _translate(client: Any) -> Iterator[None]:
     """Translate the errors that only ARC has."""
     try:
         yield
-    except ClientError as error:
+    except client.exceptions.ClientError as error:
         code, reason = error.response["Error"]["Code"], error.response.get("reason", "")
-        message = f"ARC refused {call}: {error.response['Error'].get('Message') or error.response.get('message', code)}"
+        text = error.response["Error"].get("Message") or error.response.get("message", code)
+        message = f"AWS refused {error.operation_name}: {_REASONS.get(reason, reason or code)} ({text})"
         if code == "ConflictException":
             raise Conflict(message) from error  # read again: it may be our own shift
         if code == "ResourceNotFoundException":
             raise NotFound(f"{message}. It was deleted, or zonal shift is not enabled for it") from error
-        if code == "InternalServerException":
-            raise EngineUnavailable(message) from error
-        raise EngineError(f"{message} ({reason})" if reason else message) from error
+        raise EngineError(message) from error
+
+
+ACTIONS.register("zonal-shift")(
+    ActionType(
+        open=lambda options, resources: ZonalShift(resources.accounts(), hours=options.hours),
+        options_type=ZonalShiftOptions,
+        permissions=(
+            "arc-zonal-shift:CancelZonalShift",
+            "arc-zonal-shift:GetManagedResource",
+            "arc-zonal-shift:ListAutoshifts",
+            "arc-zonal-shift:ListManagedResources",
+            "arc-zonal-shift:ListZonalShifts",
+            "arc-zonal-shift:StartZonalShift",
+            "arc-zonal-shift:UpdateZonalShift",
+            *PERMISSIONS,
+        ),
+        terraform="""\
+# Terraform does not know zonal shifts, so it does not undo them. Enable them beforehand:
+resource "aws_lb" "example" {
+  enable_zonal_shift = true
+}
+
+resource "aws_eks_cluster" "example" {
+  zonal_shift_config {
+    enabled = true
+  }
+}
+""",
+    )
+)

@@ -1,0 +1,169 @@
+"""One AWS account in one region: its balancers, Auto Scaling groups and EKS clusters, and what each service replies.
+
+Replies have only the fields that Holdfast reads, and those that AWS always sends.
+"""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from holdfast._clock import Clock
+from holdfast._types import Zone
+from holdfast.simulate.aws.arc import Arc, Handler
+from holdfast.simulate.aws.protocols import Refusal, ServiceError
+
+ACCOUNT = "123456789012"
+REGION = "us-east-1"
+ZONES = (Zone("use1-az1"), Zone("use1-az2"), Zone("use1-az3"))
+ARNS = {
+    "application": "elasticloadbalancing:{0}:loadbalancer/app/{1}/{2:016x}",
+    "network": "elasticloadbalancing:{0}:loadbalancer/net/{1}/{2:016x}",
+    "gateway": "elasticloadbalancing:{0}:loadbalancer/gwy/{1}/{2:016x}",
+    "group": "autoscaling:{0}:autoScalingGroup:{2:032x}:autoScalingGroupName/{1}",
+    "cluster": "eks:{0}:cluster/{1}",
+}
+"""The kinds of resources: three kinds of balancers, Auto Scaling groups and EKS clusters."""
+
+
+@dataclass(frozen=True, slots=True)
+class SimulatedResource:
+    """A balancer, an Auto Scaling group or a cluster."""
+
+    arn: str
+    kind: str
+    name: str
+    zones: Sequence[Zone]
+    tags: Mapping[str, str]
+
+
+class SimulatedRegion:
+    """One account in one region. Thread-safe."""
+
+    def __init__(
+        self, clock: Clock, zones: Sequence[Zone] = ZONES, *, account: str = ACCOUNT, region: str = REGION
+    ) -> None:
+        """The account calls the first of the zones `a`, such as us-east-1a, and the second one `b`."""
+        self.account, self.region = account, region
+        self.zones = {f"{region}{chr(ord('a') + number)}": zone for number, zone in enumerate(zones)}
+        """The AZ-IDs, by the names that the account has for them."""
+        self.faults: Callable[[str], None] = lambda _: None
+        """Called with the name of each operation before it is carried out. It may raise ServiceError or ReplyLost."""
+        self.page_size = 100
+        self.calls: deque[str] = deque(maxlen=100_000)
+        self.resources: dict[str, SimulatedResource] = {}
+        self.arc = Arc(clock)
+        self._clock = clock
+        self._lock = threading.Lock()
+        self.handlers: Mapping[str, Mapping[str, Handler]] = {
+            "sts": {"GetCallerIdentity": self._get_caller_identity, "AssumeRole": self._assume_role},
+            "ec2": {"DescribeAvailabilityZones": self._list_zones, "DescribeSubnets": self._list_subnets},
+            "elbv2": {"DescribeLoadBalancers": self._list_balancers},
+            "autoscaling": {"DescribeAutoScalingGroups": self._list_groups},
+            "eks": {"ListClusters": self._list_clusters, "DescribeCluster": self._describe_cluster},
+            "arc-zonal-shift": self.arc.handlers,
+        }
+        """The operations of each service, by boto3's names."""
+
+    @property
+    def access_key(self) -> str:
+        """An access key of the account. Every secret fits it."""
+        return f"AKIA{self.account}"
+
+    def add(
+        self, kind: str, name: str, *zones: Zone, is_enabled: bool = True, tags: Mapping[str, str] | None = None
+    ) -> str:
+        """Add a resource in some zones, or in all. Return its ARN. `is_enabled` says whether zonal shift is."""
+        partition = next((f"aws-{each}" for each in ("cn", "us-gov") if self.region.startswith(each)), "aws")
+        ending = ARNS[kind].format(f"{self.region}:{self.account}", name, len(self.resources) + 1)
+        arn, used = f"arn:{partition}:{ending}", zones or tuple(self.zones.values())
+        self.resources[arn] = SimulatedResource(arn, kind, name, used, tags or {})
+        if is_enabled:
+            self.arc.add(arn, name, *used)
+        return arn
+
+    def remove(self, arn: str) -> None:
+        """Delete a resource."""
+        self.resources.pop(arn, None)
+        self.arc.resources.pop(arn, None)
+
+    def call(self, service: str, operation: str, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Carry out one operation. Lists are complete. Raise ServiceError if the operation is refused."""
+        if any(isinstance(each, list) for each in values.values()):
+            raise ServiceError(Refusal.INVALID, f"{operation} is simulated without names and filters")
+        with self._lock:
+            return self.handlers[service][operation](values)
+
+    def _find(self, *kinds: str) -> list[SimulatedResource]:
+        return [each for _, each in sorted(self.resources.items()) if each.kind in kinds]
+
+    def _get_subnets(self, zones: Collection[Zone]) -> dict[str, str]:
+        """Return the subnet in each of the zones, by the name of the zone."""
+        numbered = enumerate(self.zones.items())
+        return {name: f"subnet-{number:017x}" for number, (name, zone) in numbered if zone in zones}
+
+    def _get_caller_identity(self, _: Mapping[str, Any]) -> dict[str, Any]:
+        return {"UserId": "AIDA", "Account": self.account, "Arn": f"arn:aws:iam::{self.account}:user/simulated"}
+
+    def _assume_role(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a key of the account of the role. Every role may be assumed."""
+        key = f"ASIA{values['RoleArn'].split(':')[4]}"
+        expiration = time.time() + 3600  # botocore compares it with the real time
+        secrets = {"SecretAccessKey": "simulated", "SessionToken": "simulated"}
+        return {"Credentials": {"AccessKeyId": key, "Expiration": expiration, **secrets}}
+
+    def _list_zones(self, _: Mapping[str, Any]) -> dict[str, Any]:
+        common = {"RegionName": self.region, "State": "available", "ZoneType": "availability-zone"}
+        found = [{"ZoneName": name, "ZoneId": zone, **common} for name, zone in self.zones.items()]
+        return {"AvailabilityZones": found}
+
+    def _list_subnets(self, _: Mapping[str, Any]) -> dict[str, Any]:
+        found = [
+            {"SubnetId": subnet, "AvailabilityZone": name, "AvailabilityZoneId": self.zones[name]}
+            for name, subnet in self._get_subnets(self.zones.values()).items()
+        ]
+        return {"Subnets": found}
+
+    def _list_balancers(self, _: Mapping[str, Any]) -> dict[str, Any]:
+        found = [
+            {
+                "LoadBalancerArn": each.arn,
+                "LoadBalancerName": each.name,
+                "Type": each.kind,
+                "AvailabilityZones": [
+                    {"ZoneName": name, "SubnetId": subnet} for name, subnet in self._get_subnets(each.zones).items()
+                ],
+            }
+            for each in self._find("application", "network", "gateway")
+        ]
+        return {"LoadBalancers": found}
+
+    def _list_groups(self, _: Mapping[str, Any]) -> dict[str, Any]:
+        required = {"MinSize": 0, "MaxSize": 0, "DesiredCapacity": 0, "DefaultCooldown": 300, "HealthCheckType": "EC2"}
+        found = [
+            {
+                "AutoScalingGroupARN": each.arn,
+                "AutoScalingGroupName": each.name,
+                "AvailabilityZones": list(self._get_subnets(each.zones)),
+                "AvailabilityZoneImpairmentPolicy": {"ZonalShiftEnabled": each.arn in self.arc.resources},
+                "Tags": [{"Key": key, "Value": value} for key, value in each.tags.items()],
+                "CreatedTime": self._clock.wall(),
+                **required,
+            }
+            for each in self._find("group")
+        ]
+        return {"AutoScalingGroups": found}
+
+    def _list_clusters(self, _: Mapping[str, Any]) -> dict[str, Any]:
+        return {"clusters": [each.name for each in self._find("cluster")]}
+
+    def _describe_cluster(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        for each in self._find("cluster"):
+            if each.name == values["name"]:
+                subnets = {"subnetIds": list(self._get_subnets(each.zones).values())}
+                enabled = {"enabled": each.arn in self.arc.resources}
+                names = {"name": each.name, "arn": each.arn}
+                return {"cluster": {**names, "resourcesVpcConfig": subnets, "zonalShiftConfig": enabled}}
+        raise ServiceError("ResourceNotFoundException", f"No cluster found for name: {values['name']}.")
