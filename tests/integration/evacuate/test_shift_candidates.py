@@ -1,4 +1,4 @@
-"""Resources for which zonal shift is not enabled, on moto: the simulation is not only compared with itself."""
+"""Resources for which zonal shift is not enabled, on moto, which is independent of the simulation of this project."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,7 @@ from tests.integration.evacuate.child import open_accounts
 
 @pytest.fixture
 def account(moto_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Account]:
-    """An account of its own: moto reads its number from the access key."""
+    """The default account of moto, which other tests use, too."""
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "testing")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "testing")
     with open_accounts(moto_url) as accounts:
