@@ -102,14 +102,19 @@ def get_region_code(zone: Zone) -> str:
     return "" if found is None else found[1]
 
 
+def find_region(zone: Zone) -> str:
+    """Return the region of AWS that a zone is in, such as `us-east-1`; "" if its AZ-ID does not tell."""
+    code = _REGION_CODE.fullmatch(get_region_code(zone))
+    if code is None:
+        return ""
+    country, government, direction, number = code.groups()
+    return f"{country}-{'gov-' if government else ''}{_DIRECTIONS[direction]}-{number}"
+
+
 def check_region(zone: Zone, region: str) -> None:
     """Raise InvalidValue if a zone is in another region of AWS. Other names of zones and regions are not checked."""
-    code = _REGION_CODE.fullmatch(get_region_code(zone))
-    if code is None or not _REGION.fullmatch(region):
-        return
-    country, government, direction, number = code.groups()
-    found = f"{country}-{'gov-' if government else ''}{_DIRECTIONS[direction]}-{number}"
-    if found != region:
+    found = find_region(zone)
+    if found and _REGION.fullmatch(region) and found != region:
         raise InvalidValue(
             f'{zone} is a zone of {found}, not of {region}: write region = "{found}", or name zones of {region}'
         )

@@ -1,9 +1,14 @@
-"""Texts of settings that are never printed, and addresses that may contain one."""
+"""Texts of settings that are never printed, addresses that may contain one, and options that may be one."""
 
 import os
+import re
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlsplit
+
+import msgspec
 
 from holdfast._errors import InvalidValue, SettingsError
 
@@ -80,3 +85,27 @@ def require_reference(name: str, secret: Secret | None) -> None:
     """Raise InvalidValue for a secret that is written in the settings."""
     if secret is not None and not secret.is_reference:
         raise InvalidValue(f"{name}: expected env:NAME or file:PATH, so that the settings contain no secret")
+
+
+def parse_options(kind: type[msgspec.Struct], options: Mapping[str, Any], owner: str) -> Any:
+    """Return the options of an implementation as a `kind`. Raise InvalidValue, which names the option, if one is wrong.
+
+    `owner` is the implementation, for messages. Options may be of type Secret.
+    """
+    known = [field.name for field in msgspec.structs.fields(kind)]
+    for option in options:
+        if option not in known:
+            raise InvalidValue(f"options.{option}: unknown option of {owner}, expected {', '.join(known) or 'none'}")
+    try:
+        return msgspec.convert(dict(options), kind, dec_hook=_decode)
+    except msgspec.ValidationError as error:
+        problem, _, path = str(error).partition(" - at `$.")
+        # The checks of an options class begin with the name of the option: `url: expected ...`.
+        named = problem if re.match(r"\w+: ", problem) else f"{path.rstrip('`')}: {problem}"
+        raise InvalidValue(f"options.{named}" if path or named == problem else f"options: {problem}") from error
+
+
+def _decode(kind: type, value: Any) -> Any:
+    if kind is Secret and isinstance(value, str | Secret):
+        return Secret(value) if isinstance(value, str) else value
+    raise TypeError(f"Expected `str`, got `{type(value).__name__}`")

@@ -1,4 +1,4 @@
-"""Build the objects that the settings describe. Only this module connects the parts."""
+"""Build the objects that the settings describe. Only this module and `compose_evacuation` connect the parts."""
 
 import logging
 import os
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from holdfast._clock import SystemClock
 from holdfast._errors import DatabaseCorrupt, InvalidValue, NotFound, SettingsError
-from holdfast._types import StatusStore, Zone
+from holdfast._types import StatusStore, VerdictKind, Zone
 from holdfast.config import Settings
 from holdfast.config.settings import require_known
 from holdfast.engines import Database
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from holdfast.alerts import Alert, Alerter
     from holdfast.canary import Probe
     from holdfast.config.queues import QueueSettings
-    from holdfast.engines.aws import AwsSession, FoundZone
+    from holdfast.engines.aws import AwsOptions, AwsSession, FoundZone
     from holdfast.queue.backend import Backend, QueueSnapshot
     from holdfast.status.sns import SnsPublisher
     from holdfast.watch import WatchStore
@@ -232,12 +232,20 @@ def open_alerts(settings: Settings, databases: Databases) -> "list[Alert]":
 def open_alerter(settings: Settings, databases: Databases, verdicts: "WatchStore") -> "Alerter":
     """Return what tells people of the verdicts in a store. Raise SettingsError if a secret is missing."""
     from holdfast.alerts import Alerter, AlertStore
+    from holdfast.alerts.message import AlertedVerdict
     from holdfast.alerts.store import SUBSYSTEM
+    from holdfast.evacuate.service import EvacuationMode, build_advice
     from holdfast.watch.store import RecordedVerdicts
 
     source = RecordedVerdicts(verdicts, [workload.name for workload in settings.workload])
     alerts, store = open_alerts(settings, databases), AlertStore(databases.database(SUBSYSTEM))
-    return Alerter(alerts, store, source, link=settings.server.page_url)
+    mode = EvacuationMode(settings.evacuation.mode)
+
+    def advise(verdict: AlertedVerdict) -> str | None:
+        zone = verdict.zone if verdict.kind == VerdictKind.ISOLATED else None
+        return None if zone is None else build_advice(Zone(zone), verdict.workload, mode)
+
+    return Alerter(alerts, store, source, link=settings.server.page_url, advise=advise)
 
 
 def build_probes(settings: Settings, workloads: Sequence[str] = (), zone: Zone | None = None) -> "list[Probe]":
@@ -263,17 +271,22 @@ def build_probes(settings: Settings, workloads: Sequence[str] = (), zone: Zone |
 
 def open_aws_session(settings: Settings) -> "AwsSession":
     """Open the AWS session that the settings describe. Raise MissingExtra without boto3."""
-    from holdfast.engines.aws import AwsOptions, AwsSession
+    from holdfast.engines.aws import AwsSession
+
+    return AwsSession(build_aws_options(settings))
+
+
+def build_aws_options(settings: Settings) -> "AwsOptions":
+    """Return the identity, region and endpoint that the settings describe."""
+    from holdfast.engines.aws import AwsOptions
 
     aws = settings.aws
-    return AwsSession(
-        AwsOptions(
-            region=aws.region,
-            profile=aws.profile,
-            role_arn=aws.role_arn,
-            external_id=aws.external_id,
-            endpoint_url=aws.endpoint_url,
-        )
+    return AwsOptions(
+        region=aws.region,
+        profile=aws.profile,
+        role_arn=aws.role_arn,
+        external_id=aws.external_id,
+        endpoint_url=aws.endpoint_url,
     )
 
 

@@ -6,7 +6,7 @@ process is killed in between. Detection never waits for any of this.
 
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -82,12 +82,15 @@ class Alerter:
         source: VerdictSource,
         *,
         link: str | None = None,
+        advise: Callable[[AlertedVerdict], str | None] = lambda _: None,
         clock: Clock | None = None,
         chance: Chance = random.random,
     ) -> None:
+        """`advise` returns what people should do about a verdict, in one sentence."""
         self._store = store
         self._source = source
         self._link = link
+        self._advise = advise
         self._clock = clock or SystemClock()
         self._chance = chance
         self._senders = [_Sender(alert, build_dependency(f"alert {alert.name}")) for alert in alerts]
@@ -173,7 +176,12 @@ class Alerter:
             return False
         delivery, verdict = claimed
         message = AlertMessage(
-            alert=delivery.alert, event=delivery.event, number=delivery.number, verdict=verdict, link=self._link
+            alert=delivery.alert,
+            event=delivery.event,
+            number=delivery.number,
+            verdict=verdict,
+            link=self._link,
+            advice=self._advise(verdict),
         )
         try:
             send_once(sender.alert.channel, message, sender.dependency)

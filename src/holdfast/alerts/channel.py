@@ -3,7 +3,6 @@
 A channel is one module in `channels/`, or an entry point of another distribution in the group `holdfast.alerts`.
 """
 
-import re
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -11,9 +10,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
-from holdfast._errors import HoldfastError, InvalidValue
+from holdfast._errors import HoldfastError
 from holdfast._plugins import Plugins
-from holdfast._secret import Secret
+from holdfast._secret import parse_options
 from holdfast.alerts.message import AlertMessage
 from holdfast.calls.classify import Failure, FailureKind, of_status
 
@@ -74,22 +73,5 @@ CHANNELS: Plugins[ChannelType] = Plugins("alert channel", package="holdfast.aler
 
 def parse_channel_options(channel: str, options: Mapping[str, Any]) -> msgspec.Struct:
     """Return the options of a channel. Raise SettingsError if there is no such channel, InvalidValue for an option."""
-    kind = CHANNELS.get(channel).options_type
-    known = [field.name for field in msgspec.structs.fields(kind)]
-    for option in options:
-        if option not in known:
-            expected = ", ".join(known) or "none"
-            raise InvalidValue(f"options.{option}: unknown option of channel {channel}, expected {expected}")
-    try:
-        return msgspec.convert(dict(options), kind, dec_hook=_decode)
-    except msgspec.ValidationError as error:
-        problem, _, path = str(error).partition(" - at `$.")
-        # The checks of an options class begin with the name of the option: `url: expected ...`.
-        named = problem if re.match(r"\w+: ", problem) else f"{path.rstrip('`')}: {problem}"
-        raise InvalidValue(f"options.{named}" if path or named == problem else f"options: {problem}") from error
-
-
-def _decode(kind: type, value: Any) -> Any:
-    if kind is Secret and isinstance(value, str | Secret):
-        return Secret(value) if isinstance(value, str) else value
-    raise TypeError(f"Expected `str`, got `{type(value).__name__}`")
+    found: msgspec.Struct = parse_options(CHANNELS.get(channel).options_type, options, f"channel {channel}")
+    return found

@@ -49,6 +49,8 @@ class AlertMessage(Struct, frozen=True, kw_only=True):
     verdict: AlertedVerdict
     link: str | None = None
     """The server's page. Opening it changes nothing."""
+    advice: str | None = None
+    """What to do, with the command to run."""
 
     @property
     def dedup_key(self) -> str:
@@ -92,6 +94,8 @@ class AlertMessage(Struct, frozen=True, kw_only=True):
             found.append(f"Acknowledged: {format_utc(verdict.acknowledged_at)} by {verdict.acknowledged_by}")
         if self.event is AlertEvent.RESOLVED and verdict.closed_at is not None:
             found.append(f"Resolved: {format_utc(verdict.closed_at)}")
+        if self.advice is not None and self.event in (AlertEvent.OPENED, AlertEvent.REMINDED):
+            found.append(self.advice)
         if self.command is not None:
             found.append(f"Look further: {self.command}")
         if self.link is not None:
@@ -107,7 +111,14 @@ class AlertMessage(Struct, frozen=True, kw_only=True):
         """Return the message for programs."""
         verdict = {name: value for name, value in asdict(self.verdict).items() if not name.startswith("snoozed")}
         own = {"id": self.id, "dedup_key": self.dedup_key, "event": self.event, "title": self.title, "text": self.text}
-        return {**verdict, "verdict": self.verdict.id, **own, "command": self.command, "link": self.link}
+        return {
+            **verdict,
+            "verdict": self.verdict.id,
+            **own,
+            "advice": self.advice,
+            "command": self.command,
+            "link": self.link,
+        }
 
 
 _WORDS = {

@@ -28,12 +28,13 @@ def demo(
 ) -> None:
     """Run a shop in three zones, let one zone fail, and watch it be detected and evacuated. Takes about a minute.
 
-    Real processes on loopback: six instances, a client, the server. Exit code 3 if the zone was not detected, or
-    a process ended early.
+    Real processes on loopback: six instances, a client, the server, a simulated AWS. Exit code 3 if the zone was not
+    detected, or a process ended early.
     Example: holdfast demo --fault latency --json
     """
-    if not (find_spec("litestar") and find_spec("uvicorn")):  # the server, a separate process, needs them
-        raise MissingExtra("holdfast demo", "server")
+    # The server and the simulated AWS, separate processes, need them.
+    if not (find_spec("litestar") and find_spec("uvicorn") and find_spec("boto3")):
+        raise MissingExtra("holdfast demo", "server,aws")
     from holdfast.demo.run import DemoOptions, DemoRun
     from holdfast.demo.terminal import format_summary, open_display
 

@@ -227,3 +227,17 @@ def print_note(text: str, *, as_json: bool) -> None:
 def format_time(at: float | None) -> str:
     """Return a stored time as text: UTC, to the second. None gives an empty text."""
     return "" if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%d %H:%M:%SZ")
+
+
+def require_answer(*, yes: bool) -> None:
+    """Raise InvalidValue, before anything is done, if nobody can be asked for confirmation."""
+    if not yes and not sys.stdin.isatty():
+        raise InvalidValue("this needs your confirmation, and there is no terminal to ask you: add --yes")
+
+
+def confirm(question: str, *, yes: bool) -> bool:
+    """Ask a question on standard error, and return whether the answer is yes."""
+    if yes:
+        return True
+    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
+    return sys.stdin.readline().strip().lower() in {"y", "yes"}

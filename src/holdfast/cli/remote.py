@@ -60,12 +60,20 @@ class RemoteServer:
         self.location = f"server: {self._display_address}"
         self._token = token
 
-    def request(self, method: str, path: str, kind: type[Answer], body: bytes | None = None) -> Answer:
+    def request(
+        self,
+        method: str,
+        path: str,
+        kind: type[Answer],
+        body: bytes | None = None,
+        *,
+        timeout: float = TIMEOUT_SECONDS,
+    ) -> Answer:
         """Send a request, and return its answer."""
         headers = {} if body is None else {"Content-Type": "application/json"}
         if self._token is not None:
             headers["Authorization"] = f"Bearer {self._token}"
-        connection = connect(self._address, TIMEOUT_SECONDS)
+        connection = connect(self._address, timeout)
         try:
             connection.connect()
         except OSError as error:
@@ -133,8 +141,8 @@ class RemoteZones(RemoteServer):
     ) -> ZoneStatus:
         return self._change(zone, workload, {"state": "out", "reason": reason, "for": seconds, "force": force})
 
-    def bring_in(self, zone: Zone, workload: str | None, *, reason: str) -> ZoneStatus:
-        return self._change(zone, workload, {"state": "in", "reason": reason})
+    def bring_in(self, zone: Zone, workload: str | None, *, reason: str, force: bool) -> ZoneStatus:
+        return self._change(zone, workload, {"state": "in", "reason": reason, "force": force})
 
     def history(self, limit: int) -> Sequence[StatusLogEntry]:
         """Return the latest changes that the server has recorded, newest first."""

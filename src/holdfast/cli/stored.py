@@ -44,9 +44,11 @@ class StoredZones:
             zone, workload, by=get_own_name(), reason=reason, seconds=seconds, force=force
         )
 
-    def bring_in(self, zone: Zone, workload: str | None, *, reason: str) -> ZoneStatus:
+    def bring_in(self, zone: Zone, workload: str | None, *, reason: str, force: bool) -> ZoneStatus:
         require_known(self._settings.workload, zone, workload)
-        return StatusWriter(self._store, self._clock).bring_in(zone, workload, by=get_own_name(), reason=reason)
+        return StatusWriter(self._store, self._clock).bring_in(
+            zone, workload, by=get_own_name(), reason=reason, force=force
+        )
 
     def history(self, limit: int) -> Sequence[StatusLogEntry]:
         """Return the latest changes that a server has recorded in its database, newest first, wherever the store is."""

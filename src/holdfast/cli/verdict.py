@@ -53,6 +53,7 @@ def _read(workload: str | None, options: ZoneOptions) -> VerdictExplanation:
         server = RemoteServer(options.server, read_token())
         path = "/v1/verdicts/explanation" + (f"?workload={quote(workload, safe='')}" if workload else "")
         return server.request("GET", path, VerdictExplanation)
+    from holdfast.compose_evacuation import read_runs
     from holdfast.server.verdicts import explain_workload
     from holdfast.watch import WatchStore
 
@@ -64,9 +65,10 @@ def _read(workload: str | None, options: ZoneOptions) -> VerdictExplanation:
         return explain_workload(
             workload,
             workloads=values.workload,
-            automatic=values.evacuation.automatic,
+            evacuation=values.evacuation,
             store=WatchStore(databases.database("watch")),
             statuses=open_status_store(values, databases),
+            runs=read_runs(values, databases),
             now=SystemClock().wall(),
         )
 

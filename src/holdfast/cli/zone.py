@@ -1,4 +1,4 @@
-"""`holdfast zone`: show which zones are out, take a zone out, bring it in, find the own zone.
+"""`holdfast zone`: show which zones are out, take a zone out, bring it in, find the own zone. See also `evacuate.py`.
 
 Works directly on the store of the settings, even while the server is down, or with --server on a remote server.
 """
@@ -34,10 +34,13 @@ from holdfast.config import load
 
 app = App(
     name="zone",
-    help="Show which zones are out, take a zone out, bring it in, find the zone of this host.\n\n"
+    help="Show which zones are out, take a zone out, evacuate it, bring it back, find the zone of this host.\n\n"
     "Example: holdfast zone status",
     help_epilogue=EXIT_CODES_HELP,
 )
+# By name, so that only these commands import the modules of evacuation.
+for _command in ("plan", "evacuate", "resume", "restore", "runs", "runbook"):
+    app.command(f"holdfast.cli.evacuate:{_command}", name=_command)
 
 ZoneArgument: TypeAlias = Annotated[str, Parameter(name="ZONE", help="An AZ-ID such as use1-az1.")]
 # Catches extra arguments, to explain the likely mistake: without it, they are refused without a hint.
@@ -81,7 +84,7 @@ def status(
 
     Example: holdfast zone status use1-az1
     """
-    _require_no_others(others)
+    require_no_others(others)
     wanted, for_workload = (
         None if zone is None else parse_zone(zone),
         None if workload is None else check_workload_name(workload),
@@ -127,7 +130,7 @@ def take_out(
     Refused while another zone is out, unless --force is given. A server on the same store publishes it within a second.
     Example: holdfast zone out use1-az2 --reason "errors on checkout" --for 2h
     """
-    _require_no_others(others)
+    require_no_others(others)
     wanted, for_workload = parse_zone(zone), None if workload is None else check_workload_name(workload)
     seconds = None if duration is None else parse_duration(duration)
     with options.open() as zones:
@@ -149,20 +152,23 @@ def bring_in(
     *others: Others,
     reason: Reason,
     workload: Workload = None,
+    force: Annotated[
+        bool, Parameter(help="Bring it in even if an evacuation took it out, whose journal is lost.")
+    ] = False,
     options: ZoneOptions = ZONES,
     json: Json = False,
 ) -> None:
-    """Bring a zone in again. A zone that is in already stays unchanged.
+    """Bring a zone in again. A zone that is in already stays unchanged. To undo an evacuation, use `zone restore`.
 
     Brought in for all workloads, it stays out for single workloads with their own status; the command lists them.
     Example: holdfast zone in use1-az2 --reason "fixed"
     """
-    _require_no_others(others)
+    require_no_others(others)
     wanted, for_workload = parse_zone(zone), None if workload is None else check_workload_name(workload)
     with options.open() as zones:
         # Read before the change: if that fails, nothing was changed.
         statuses, now = ((), 0.0) if for_workload else zones.read()
-        written = zones.bring_in(wanted, for_workload, reason=reason)
+        written = zones.bring_in(wanted, for_workload, reason=reason, force=force)
     left = sorted(each.workload for each in statuses if each.zone == wanted and each.workload and each.is_out(now))
     if json:
         print_json(written)
@@ -209,7 +215,8 @@ def here(*, settings: SettingsFile = None, json: Json = False) -> None:
     print_result(facts, f"{found.zone} ({found.how})", as_json=json)
 
 
-def _require_no_others(others: Sequence[str]) -> None:
+def require_no_others(others: Sequence[str]) -> None:
+    """Raise InvalidValue for unexpected arguments."""
     if others:
         raise InvalidValue(
             f"unexpected arguments {' '.join(others)!r}: give one zone, and put a reason of several words in quotes"

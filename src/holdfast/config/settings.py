@@ -18,6 +18,7 @@ from holdfast._types import Zone
 from holdfast.config.alarms import AlarmSettings
 from holdfast.config.alerts import AlertSettings, HeartbeatSettings
 from holdfast.config.canaries import CanarySettings
+from holdfast.config.evacuation import EvacuationSettings
 from holdfast.config.queues import QueueSettings, require_unique_names
 from holdfast.telemetry import BIN_SECONDS
 from holdfast.telemetry.series import MAX_INSTANCES, MAX_OPERATIONS, MAX_SERIES, SeriesLimits
@@ -245,22 +246,6 @@ class AwsSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True)
     """An endpoint that answers with the caller's address, for Lambda functions without Lambda's metadata endpoint."""
 
 
-class EvacuationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """The rule for zones that are taken out without a person."""
-
-    automatic: tuple[str, ...] = ("calibrated",)
-    """Detectors whose verdicts take a zone out. The others only advise: their false alarms have no limit."""
-
-    def __post_init__(self) -> None:
-        for name in self.automatic:
-            from holdfast.detect import DETECTORS
-
-            try:
-                DETECTORS.get(name)
-            except SettingsError as error:
-                raise InvalidValue(f"automatic: {error}") from error
-
-
 def _require_topic(topic: str | None) -> None:
     if topic is not None and not SNS_TOPIC_PATTERN.fullmatch(topic):
         raise InvalidValue(f"sns_topic: expected an ARN like arn:aws:sns:us-east-1:123456789012:zones, found {topic!r}")
@@ -377,7 +362,7 @@ class WorkloadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
             zones=tuple(Zone(zone) for zone in self.zones),
             detector=name,
             options=options,
-            may_evacuate=name in evacuation.automatic,
+            may_evacuate=name in evacuation.detectors,
             alarms=self.alarms.to_declaration(self.name, self.region, self.zones),
         )
 

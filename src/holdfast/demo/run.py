@@ -21,6 +21,8 @@ from holdfast.demo.records import InjectedFault, SentRequest, read_records
 from holdfast.demo.shop import WORKLOAD, FaultRequest
 from holdfast.demo.summary import Summary, summarize
 from holdfast.demo.timeline import draw_timeline
+from holdfast.evacuate.journal import EntryState
+from holdfast.server.routes.evacuations import EvacuationDetails, EvacuationList
 from holdfast.status.sources.web import connect, stream_events
 from holdfast.status.wire import StatusSnapshot
 from holdfast.telemetry import BIN_SECONDS
@@ -31,6 +33,7 @@ RECOVERY_SAMPLES = 3
 REGION = "us-east-1"
 ZONES = ("use1-az1", "use1-az2", "use1-az3")
 INSTANCES = 2
+BALANCERS = ("shop-web", "shop-api")
 MIN_REQUESTS = 30
 """Requests in each zone and bin from which on a failure shows in two bins."""
 MAX_RATE = 200
@@ -123,11 +126,14 @@ class DemoRun:
         Raise InvalidValue if the folder cannot be used, and EngineUnavailable if a process ends early.
         """
         options = self._options
-        settings = self._prepare_folder()
+        self._prepare_folder()
         with ExitStack() as stack:
-            server = self._start(stack, "server", "--settings", str(settings))
+            cloud = self._start_cloud(stack)
+            settings = self._write_settings(cloud["address"])
+            server = self._start(stack, "server", "--settings", str(settings), "--access-key", cloud["access_key"])
             self._state.address = server
             self._report(f"server on {server}")
+            self._report(f"simulated AWS on {cloud['address']}: {', '.join(BALANCERS)} in {len(ZONES)} zones")
             endpoints = self._start_shop(stack, server)
             self._send_history(server)
             listener = threading.Thread(target=self._listen, args=(server,), daemon=True)
@@ -144,6 +150,7 @@ class DemoRun:
             self._begin_fault(endpoints[options.zone])
             self._pause(options.timeout, until=self._zone_left)
             self._pause(options.recovery_seconds)
+            moved = self._report_evacuation(server)
             if options.keep_running:
                 self._report("all processes keep running: press Ctrl-C to stop them")
                 with suppress(KeyboardInterrupt):
@@ -151,14 +158,32 @@ class DemoRun:
             verdicts = self._request(server, "verdicts", list[RecordedVerdict])
             snapshot = self._request(server, "status", StatusSnapshot)
         self._display(self._state)  # with the lines of the listener that came last
-        return self._summarize(verdicts, snapshot.statuses)
+        return self._summarize(verdicts, snapshot.statuses, moved)
 
     def _start(self, stack: ExitStack, module: str, *arguments: str, name: str | None = None) -> str:
-        name = name or module
-        log = self._options.directory / f"{name}.log"
-        child = stack.enter_context(Child(f"holdfast.demo.{module}", arguments, log))
+        facts = self._start_module(stack, f"holdfast.demo.{module}", name or module, *arguments)
+        return str(facts.get("address", ""))
+
+    def _start_module(self, stack: ExitStack, module: str, name: str, *arguments: str) -> dict[str, Any]:
+        child = stack.enter_context(Child(module, arguments, self._options.directory / f"{name}.log"))
         self._children.append((name, child))
-        return str(child.wait_until_ready().get("address", ""))
+        return child.wait_until_ready()
+
+    def _start_cloud(self, stack: ExitStack) -> dict[str, Any]:
+        """Start the simulated AWS whose balancers are shifted away from the zone."""
+        adds = [part for name in BALANCERS for part in ("--add", f"application:{name}")]
+        zones = ("--zones", ",".join(ZONES), "--region", REGION)
+        return self._start_module(stack, "holdfast.simulate.aws.control_plane", "aws", *zones, *adds)
+
+    def _report_evacuation(self, server: str) -> Sequence[str]:
+        """Report and return the balancers that were shifted away from the zone."""
+        moved: list[str] = []
+        for run in self._request(server, "evacuations", EvacuationList).runs:
+            details = self._request(server, f"evacuations/{run.id}", EvacuationDetails)
+            entries = [each for each in details.entries if each.action == "zonal-shift"]
+            moved += [each.name for each in entries if each.state is EntryState.APPLIED]
+            self._report(f"EVACUATED {run.zone}: traffic of {', '.join(moved)} was shifted; run {run.id}")
+        return moved
 
     def _start_shop(self, stack: ExitStack, server: str) -> dict[str, list[str]]:
         endpoints: dict[str, list[str]] = {}
@@ -184,24 +209,28 @@ class DemoRun:
         send_history(server, lines)
         self._report(f"history of {MINUTES} minutes, generated and sent: the detector learns from it what is usual")
 
-    def _prepare_folder(self) -> Path:
-        """Create the folder of the run, with the settings of the server in it. Return the file of the settings."""
+    def _prepare_folder(self) -> None:
+        """Create the folder of the run."""
         directory = self._options.directory
         try:
             directory.mkdir(parents=True, exist_ok=True)
             if any(directory.iterdir()):
                 raise InvalidValue(f"{directory} is not empty: name an empty folder, so that no old records count")
-            return self._write_settings(directory)
         except OSError as error:
             raise InvalidValue(f"{directory} cannot be written: {error.strerror}; name another folder") from error
 
-    def _write_settings(self, directory: Path) -> Path:
+    def _write_settings(self, cloud: str) -> Path:
+        """Write the settings of the server, and return their file."""
+        directory = self._options.directory
         file = directory / "holdfast.toml"
         zones = ", ".join(f'"{zone}"' for zone in ZONES)
         file.write_text(
             f"data_directory = {msgspec.json.encode(str(directory / 'data')).decode()}\n"
             "[server]\nport = 0\nallow_anonymous = true\n"
             "[log]\nformat = 'json'\nlevel = 'warning'\n"
+            f"[aws]\nendpoint_url = '{cloud}'\n"
+            "[evacuation]\nmode = 'automatic'\n"
+            "[[evacuation.action]]\nname = 'status'\n[[evacuation.action]]\nname = 'zonal-shift'\n"
             f"[telemetry]\nbin_seconds = {self._options.bin_seconds}\n"
             f'[[workload]]\nname = "{WORKLOAD}"\nregion = "{REGION}"\nzones = [{zones}]\n',
             encoding="utf-8",
@@ -279,12 +308,14 @@ class DemoRun:
         _, body = _request(server, "GET", f"/v1/{what}")
         return msgspec.json.decode(body, type=kind)
 
-    def _summarize(self, verdicts: Sequence[RecordedVerdict], statuses: Sequence[ZoneStatus]) -> Summary:
+    def _summarize(
+        self, verdicts: Sequence[RecordedVerdict], statuses: Sequence[ZoneStatus], moved: Sequence[str]
+    ) -> Summary:
         """Write the picture and the summary from the records of the processes, which have ended. Return the summary."""
         options = self._options
         faults = [fault for file in options.directory.glob("i-*.jsonl") for fault in read_records(file, InjectedFault)]
         sent = sorted(read_records(options.directory / "client.jsonl", SentRequest), key=lambda request: request.at)
-        summary = summarize(options.zone, faults, sent, verdicts, statuses)
+        summary = summarize(options.zone, faults, sent, verdicts, statuses, shifted=moved)
         marks = {"fault": summary.fault_at, "verdict": summary.verdict_at, "last request": summary.last_request_at}
         picture = draw_timeline(
             sent,

@@ -36,13 +36,16 @@ class Summary(Struct, frozen=True, kw_only=True):
     """From the fault to the last request to the zone, or to the end if the zone was not evacuated."""
     after: Phase
     """After the last request to the zone: all of these went to other zones."""
+    shifted: Sequence[str]
+    """Balancers of the simulated AWS whose traffic was shifted away from the zone."""
     wrong_zones: Sequence[str]
     """Healthy zones that a verdict named, or that were taken out. There should be none."""
 
     @property
     def found(self) -> bool:
         """True if the failing zone, and no other, was detected and evacuated."""
-        return self.seconds_to_last_request is not None and self.verdict_at is not None and not self.wrong_zones
+        is_evacuated = self.seconds_to_last_request is not None and bool(self.shifted)
+        return is_evacuated and self.verdict_at is not None and not self.wrong_zones
 
 
 def summarize(
@@ -51,6 +54,8 @@ def summarize(
     sent: "Sequence[SentRequest]",
     verdicts: "Sequence[RecordedVerdict]",
     statuses: Sequence[ZoneStatus],
+    *,
+    shifted: Sequence[str] = (),
 ) -> Summary:
     """Return the figures of a run in which `zone` failed. The fault starts when its first instance begins to fail."""
     fault_at = min(fault.at for fault in faults)
@@ -76,6 +81,7 @@ def summarize(
         before_fault=_phase([request for request in sent if request.ended_at < fault_at]),
         until_last_request=_phase([each for each in sent if fault_at <= each.ended_at and each.at <= border]),
         after=_phase([request for request in sent if request.at > max(border, fault_at)]),
+        shifted=shifted,
         wrong_zones=sorted({accused for accused, at in accusations if accused != zone or at < fault_at}),
     )
 

@@ -85,6 +85,7 @@ def format_summary(summary: Summary) -> str:
         f"  until the last request  {_format_phase(summary.until_last_request)}",
         f"  after that              {_format_phase(summary.after)}",
     ]
+    lines.append(f"  zonal shifts            {', '.join(summary.shifted) or 'none'}")
     if summary.wrong_zones:
         lines.append(f"  healthy zones accused   {', '.join(summary.wrong_zones)}")
     return "\n".join(lines)

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 from msgspec import Struct
 
-from holdfast._clock import Clock
 from holdfast._plugins import Plugins
-from holdfast._types import StatusStore, Zone
+from holdfast._types import Zone
 from holdfast.evacuate.journal import Entry
 
 if TYPE_CHECKING:
+    from holdfast._clock import Clock
     from holdfast.evacuate.accounts import Accounts
+    from holdfast.status.writer import StatusWriter
 
 
 class Target(Struct, frozen=True, kw_only=True):
@@ -169,14 +170,14 @@ class ActionResources(Protocol):
     """The resources that an action may use."""
 
     @property
-    def clock(self) -> Clock:
+    def clock(self) -> "Clock":
         """The clock of the run."""
 
     def accounts(self) -> "Accounts":
         """Return the AWS accounts of the settings."""
 
-    def status_stores(self, addresses: Sequence[str]) -> Mapping[str, StatusStore]:
-        """Return status stores by address; without addresses, the store of the settings."""
+    def status_writers(self, addresses: Sequence[str]) -> "Mapping[str, StatusWriter]":
+        """Return writers of status stores by address; without addresses, of the store of the settings."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,9 +77,10 @@ class Attempt:
                 self._problem = error
                 pace.slow_down()
             if self._clock.monotonic() >= deadline:
+                name = self._entry.name or self._entry.resource
                 raise self._problem or OutcomeUnknown(
-                    f"{self._entry.name or self._entry.resource} was changed, but {self._action.patience:.0f} s later the "
-                    "change has no effect yet: look at it in the AWS console"
+                    f"{name} was changed, but {self._action.patience:.0f} s later the change has no effect yet: look "
+                    "at it in the AWS console"
                 )
             self._clock.sleep(pause)
             pause = min(pause * 2, LONGEST_PAUSE)

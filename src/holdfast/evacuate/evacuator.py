@@ -1,46 +1,204 @@
-"""Evacuate the zone of a verdict: mark it as out, if the guard allows it."""
+"""Prepare, carry out, continue and undo evacuations within guards: for commands and the server alike."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from msgspec import Struct
 
 from holdfast._clock import Clock
-from holdfast._types import StatusStore, Verdict, Zone, ZoneState, ZoneStatus
-from holdfast.evacuate.guard import decide_evacuation
-from holdfast.status.writer import StatusWriter
+from holdfast._errors import Conflict, NotFound
+from holdfast._types import StatusStore, Verdict, VerdictKind, Zone, ZoneState
+from holdfast.evacuate.action import Action, Target
+from holdfast.evacuate.claims import Claim
+from holdfast.evacuate.guards import (
+    GuardName,
+    GuardResult,
+    Situation,
+    check_guards,
+    describe_refusals,
+    list_refusals,
+)
+from holdfast.evacuate.journal import Entry, Journal, RecordedRuns, Run, describe_run
+from holdfast.evacuate.runner import Plan, Progress, Report, Runner, build_run_id
+from holdfast.status.writer import find_states
 
-BY = "holdfast"
-_STRICTEST_FIRST = (ZoneState.OUT, ZoneState.DRAINING, ZoneState.RETURNING)
+MAX_PLAN_AGE = 30.0
+"""Seconds after which a plan is made again before it is carried out: a person may have read it for minutes."""
+
+
+class Proposal(Struct, frozen=True, kw_only=True):
+    """An evacuation that was not started: what it would change, and what the guards say."""
+
+    plan: Plan
+    guards: Sequence[GuardResult]
+    overrides: Mapping[str, str]
+    at: float
+    """When it was made."""
+    verdict: Verdict | None
+    """The verdict that the guards looked at; None if there is none."""
+
+    @property
+    def refusals(self) -> Sequence[GuardResult]:
+        """The guards that prevent it."""
+        return list_refusals(self.guards)
 
 
 class Evacuator:
-    """Takes zones out after verdicts, if `decide_evacuation` allows it. Repeating a verdict changes nothing."""
+    """Evacuates zones and brings them back. Thread-safe."""
 
-    def __init__(self, store: StatusStore, clock: Clock, status_writer: StatusWriter) -> None:
-        self._store = store
-        self._clock = clock
-        self._status_writer = status_writer
+    def __init__(
+        self,
+        actions: Mapping[str, Action],
+        journal: Journal,
+        statuses: StatusStore,
+        clock: Clock,
+        *,
+        find_zones: Callable[[str | None], Collection[Zone]] = lambda _: (),
+        read_verdicts: Callable[[str | None], Sequence[Verdict]] = lambda _: (),
+        progress: Progress | None = None,
+    ) -> None:
+        """`find_zones` and `read_verdicts` are called with a workload, or None for all of them.
 
-    def read_states(self, workload: str) -> Mapping[Zone, ZoneState]:
-        """Return the state of each zone that is not in, for `workload` or for all; the stricter of the two."""
-        return find_states(self._store.read(), workload, self._clock.wall())
-
-    def evacuate(self, verdict: Verdict, zones: frozenset[Zone]) -> ZoneStatus | None:
-        """Mark the verdict's zone as out for its workload if `decide_evacuation` allows it. Return the status, or None.
-
-        Raise Conflict if another zone is taken out at the same time.
+        `progress` is called with the outcome of each resource, in any thread.
         """
-        decision = decide_evacuation(verdict, zones, self.read_states(verdict.workload))
-        if decision.zone is None:
-            return None
-        # If an operator has taken the zone out meanwhile, keep the operator's reason and expiry.
-        return self._status_writer.take_out(decision.zone, verdict.workload, by=BY, reason=decision.reason, renew=False)
+        self._journal = journal
+        self._statuses = statuses
+        self._clock = clock
+        self._find_zones = find_zones
+        self._read_verdicts = read_verdicts
+        self._runner = Runner(actions, journal, clock, progress=progress)
+
+    def read_states(self, workload: str | None) -> Mapping[Zone, ZoneState]:
+        """Return the state of each zone that is not in, for a workload."""
+        return find_states(self._statuses.read(), workload, self._clock.wall())
+
+    def prepare(
+        self,
+        zone: Zone,
+        workload: str | None = None,
+        *,
+        reason: str = "",
+        overrides: Mapping[str, str] | None = None,
+        verdict: Verdict | None = None,
+    ) -> Proposal:
+        """Plan an evacuation, and ask the guards. Change nothing.
+
+        `overrides` has the reason by the name of each guard that is overridden. Without a `verdict`, the current one of
+        the workload counts.
+        """
+        overrides, now = dict(overrides or {}), self._clock.wall()
+        target = Target(
+            zone=zone,
+            workload=workload,
+            run=build_run_id(now, zone),
+            reason=reason,
+            allows_second_zone=GuardName.OTHER_ZONE in overrides,
+        )
+        plan = self._runner.plan(target)
+        verdict = verdict or self._find_verdict(target)
+        guards = self._check(plan, overrides, verdict)
+        return Proposal(plan=plan, guards=guards, overrides=overrides, at=self._clock.wall(), verdict=verdict)
+
+    def begin(
+        self, proposal: Proposal, *, by: str, by_server: bool = False, verdict: Verdict | None = None
+    ) -> tuple[Claim, Plan]:
+        """Ask the guards again, and record the run. Raise Conflict if a guard refuses, or another run is in the way.
+
+        Without a `verdict`, the current one of the workload counts.
+        """
+        target, plan = proposal.plan.target, proposal.plan
+        if self._clock.wall() - proposal.at > MAX_PLAN_AGE:
+            plan = self._runner.plan(target)
+        guards = self._check(plan, proposal.overrides, verdict or self._find_verdict(target))
+        if list_refusals(guards):
+            raise Conflict(f"{target.zone} is not evacuated. {describe_refusals(guards)}")
+        used = {str(each.name): each.override for each in guards if each.override}
+        return self._runner.begin(plan, by=by, by_server=by_server, overrides=used), plan
+
+    def evacuate(self, claim: Claim, plan: Plan) -> Report:
+        """Carry out a run that was begun, or continue one that was claimed."""
+        return self._runner.evacuate(claim, plan)
+
+    def plan_again(self, run: Run) -> Plan:
+        """Return a new plan for a run, to continue it."""
+        return self._runner.plan(
+            Target(
+                zone=run.zone,
+                workload=run.workload,
+                run=run.id,
+                reason=run.reason,
+                allows_second_zone=GuardName.OTHER_ZONE in run.overrides,
+            )
+        )
+
+    def claim(self, run: Run) -> Claim:
+        """Claim an open run, to continue or undo it. Raise Conflict if another process works on it."""
+        return self._runner.claim(run.id)
+
+    def resume(self, run: Run) -> Report:
+        """Continue a run that was interrupted: make all its changes that are not there. Renew those that expire."""
+        claim = self.claim(run)
+        report = self._runner.evacuate(claim, self.plan_again(run))
+        self._runner.renew(report.run)
+        return report
+
+    def restore(self, claim: Claim, *, types: Sequence[str] = ()) -> Report:
+        """Undo a run, or its changes of some types of resources."""
+        return self._runner.restore(claim, types=types)
+
+    def renew(self, run: Run) -> Sequence[Entry]:
+        """Extend all changes of a run that expire. Return those that are not there any more."""
+        return self._runner.renew(run)
+
+    def read_runs(self) -> RecordedRuns:
+        """Return the open runs and the last restored ones."""
+        return self._journal.read_runs()
+
+    def list_entries(self, run: Run) -> Sequence[Entry]:
+        """Return the entries of all resources of a run."""
+        return [each for each in self._journal.read_entries(run.zone) if each.run == run.id]
+
+    def find_open(self, zone: Zone | None = None, workload: str | None = None) -> Sequence[Run]:
+        """Return the open runs of a zone, or of all. Raise NotFound, which says what is open, if there is none."""
+        runs = self._journal.read_runs().open
+        found = [each for each in runs if zone in (None, each.zone) and workload in (None, each.workload)]
+        if not found:
+            now = self._clock.wall()
+            known = "; ".join(describe_run(each, now) for each in runs) or "no zone is evacuated"
+            scope = "" if zone is None else f" of {zone}{f' for {workload}' if workload else ''}"
+            raise NotFound(f"there is no open evacuation{scope} in this journal: {known}")
+        return found
+
+    def _find_verdict(self, target: Target) -> Verdict | None:
+        return choose_verdict(self._read_verdicts(target.workload), target.zone)
+
+    def _check(self, plan: Plan, overrides: Mapping[str, str], verdict: Verdict | None) -> Sequence[GuardResult]:
+        target = plan.target
+        situation = Situation(
+            zone=target.zone,
+            workload=target.workload,
+            zones=self._find_zones(target.workload),
+            now=self._clock.wall(),
+            states=self.read_states(target.workload),
+            runs=self._journal.read_runs(),
+            discoveries=plan.discoveries,
+            verdict=verdict,
+        )
+        return check_guards(situation, overrides)
 
 
-def find_states(statuses: Iterable[ZoneStatus], workload: str, now: float) -> dict[Zone, ZoneState]:
-    """Return the state of each zone that is not in, for `workload` or for all; the stricter of the two."""
-    found: dict[Zone, ZoneState] = {}
-    for status in statuses:
-        state = status.state_at(now)
-        if status.workload in (None, workload) and state is not ZoneState.IN:
-            known = found.get(status.zone, state)
-            found[status.zone] = min(known, state, key=_STRICTEST_FIRST.index)
-    return found
+_WORST_FIRST = (
+    VerdictKind.REGIONAL,
+    VerdictKind.SHARED,
+    VerdictKind.ISOLATED,
+    VerdictKind.INSTANCE,
+    VerdictKind.UNKNOWN,
+    VerdictKind.HEALTHY,
+)
+
+
+def choose_verdict(verdicts: Sequence[Verdict], zone: Zone) -> Verdict | None:
+    """Return the verdict that decides whether a zone may be evacuated for several workloads; None without verdicts.
+
+    A failure that moving traffic would not mend comes first, then another zone that fails alone.
+    """
+    return min(verdicts, key=lambda each: (_WORST_FIRST.index(each.kind), each.zone == zone), default=None)

@@ -18,6 +18,10 @@ MAX_VERDICT_AGE = 120.0
 """Seconds after which a verdict says nothing about the present: many windows have passed, or detection has stopped."""
 
 
+MAX_SIGNS = 3
+"""Signs of another evacuation that a guard lists. With many shifted resources, the others say the same."""
+
+
 class GuardName(StrEnum):
     """A condition of an evacuation, by the name that `--override` takes."""
 
@@ -131,6 +135,8 @@ def _check_other_zone(situation: Situation) -> _Finding:
         return _Finding(
             True, f"no other zone is out or shifted, by {format_count(resources, 'resource')} and the journal"
         )
+    if len(signs) > MAX_SIGNS:
+        signs = [*signs[:MAX_SIGNS], f"{len(signs) - MAX_SIGNS} more signs"]
     return _Finding(
         False,
         f"{'; '.join(signs)}: a second zone must not be evacuated",

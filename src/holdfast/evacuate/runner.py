@@ -28,12 +28,12 @@ from holdfast.evacuate.action import (
 from holdfast.evacuate.attempt import Attempt, Pace, Stop
 from holdfast.evacuate.claims import Claim, Claims
 from holdfast.evacuate.journal import Entry, EntryState, Journal, Run, RunState
+from holdfast.status.writer import EVACUATION_PREFIX
 
 logger = logging.getLogger("holdfast.evacuate")
 
 WORKERS = 4
 """Resources of one action that are changed at the same time: AWS publishes no higher limit for its control planes."""
-RUN_ID_PREFIX = "hf-"
 
 Progress = Callable[[Entry], None]
 
@@ -63,7 +63,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
 def build_run_id(now: float, name: str) -> str:
     """Return the id of a new run: short enough for the comment of a zonal shift, and unique."""
-    return f"{RUN_ID_PREFIX}{name}-{int(now):x}-{uuid4().hex[:6]}"
+    return f"{EVACUATION_PREFIX}{name}-{int(now):x}-{uuid4().hex[:6]}"
 
 
 class Runner:
@@ -93,10 +93,10 @@ class Runner:
             unmovable += [each for each in planned if isinstance(each, Unmovable)]
         return Plan(target=target, changes=changes, unmovable=unmovable, discoveries=found)
 
-    def start(
+    def begin(
         self, plan: Plan, *, by: str, by_server: bool = False, overrides: Mapping[str, str] | None = None
-    ) -> Report:
-        """Evacuate. Raise Conflict if an overlapping run is open."""
+    ) -> Claim:
+        """Record a new run, and claim it for `evacuate`. Raise Conflict if an overlapping run is open."""
         target = plan.target
         run = Run(
             id=target.run,
@@ -108,15 +108,37 @@ class Runner:
             started=self._clock.wall(),
             overrides=dict(overrides or {}),
         )
-        return self._evacuate(self._claims.add(run, allows_second_zone=target.allows_second_zone), plan)
+        return self._claims.add(run, allows_second_zone=target.allows_second_zone)
 
-    def resume(self, plan: Plan) -> Report:
-        """Continue a run that was interrupted, with a new plan for it. Changes that are gone are made again."""
-        return self._evacuate(self._claims.claim(plan.target.run), plan)
+    def claim(self, run_id: str) -> Claim:
+        """Claim an open run, for `evacuate` or `restore`. Raise Conflict if another process works on it."""
+        return self._claims.claim(run_id)
 
-    def restore(self, run_id: str, *, types: Sequence[str] = ()) -> Report:
+    def evacuate(self, claim: Claim, plan: Plan) -> Report:
+        """Make the changes of a plan. For a run that was interrupted, changes that are gone are made again."""
+        run = claim.update(state=RunState.EVACUATING)
+        recorded = self._journal.read_entries(run.zone)
+        final = {each.resource: each for each in recorded if each.run == run.id}
+        moved_before = {each.resource: each for each in recorded if each.run != run.id and each.state.is_open}
+        # After a kill, some changes were made although the plan, which is newer, does not have them any more.
+        waiting = [each for each in final.values() if each.state in (EntryState.INTENDED, EntryState.APPLIED)]
+        for name, changes in plan.changes.items():
+            for change in changes:
+                entry = _build_entry(run, name, change, self._clock.wall())
+                known, other = final.get(entry.resource), moved_before.get(entry.resource)
+                if other is not None:  # its entry must stay as it is: it says how to restore the resource
+                    final[entry.resource] = replace(entry, state=EntryState.FOUND, note=f"run {other.run} moved it")
+                elif known is None or known.state is EntryState.FAILED:
+                    waiting.append(entry)
+        stop = Stop()
+        for stage in self._sort_by_stage(waiting, lambda action: action.evacuation_stage):
+            for entry in self._change_all(stage, claim, EntryState.INTENDED, stop):
+                final[entry.resource] = entry
+        run = claim.update(state=RunState.EVACUATED, holder="", held_until=0.0)
+        return Report(run=run, entries=list(final.values()))
+
+    def restore(self, claim: Claim, *, types: Sequence[str] = ()) -> Report:
         """Undo a run, or its changes of some types of resources. The run stays open until all of them are undone."""
-        claim = self._claims.claim(run_id)
         run = claim.update(state=RunState.RESTORING)
         entries = [each for each in self._journal.read_entries(run.zone) if each.run == run.id]
         chosen = [each for each in entries if each.state.is_open and (not types or each.type in types)]
@@ -151,28 +173,6 @@ class Runner:
     def _list_applied(self, run: Run) -> list[Entry]:
         entries = self._journal.read_entries(run.zone)
         return [each for each in entries if each.run == run.id and each.state is EntryState.APPLIED]
-
-    def _evacuate(self, claim: Claim, plan: Plan) -> Report:
-        run = claim.update(state=RunState.EVACUATING)
-        recorded = self._journal.read_entries(run.zone)
-        final = {each.resource: each for each in recorded if each.run == run.id}
-        moved_before = {each.resource: each for each in recorded if each.run != run.id and each.state.is_open}
-        # After a kill, some changes were made although the plan, which is newer, does not have them any more.
-        waiting = [each for each in final.values() if each.state in (EntryState.INTENDED, EntryState.APPLIED)]
-        for name, changes in plan.changes.items():
-            for change in changes:
-                entry = _build_entry(run, name, change, self._clock.wall())
-                known, other = final.get(entry.resource), moved_before.get(entry.resource)
-                if other is not None:  # its entry must stay as it is: it says how to restore the resource
-                    final[entry.resource] = replace(entry, state=EntryState.FOUND, note=f"run {other.run} moved it")
-                elif known is None or known.state is EntryState.FAILED:
-                    waiting.append(entry)
-        stop = Stop()
-        for stage in self._sort_by_stage(waiting, lambda action: action.evacuation_stage):
-            for entry in self._change_all(stage, claim, EntryState.INTENDED, stop):
-                final[entry.resource] = entry
-        run = claim.update(state=RunState.EVACUATED, holder="", held_until=0.0)
-        return Report(run=run, entries=list(final.values()))
 
     def _sort_by_stage(self, entries: Sequence[Entry], get_stage: Callable[[Action], int]) -> Iterator[Sequence[Entry]]:
         stages: dict[int, list[Entry]] = defaultdict(list)

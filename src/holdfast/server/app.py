@@ -24,6 +24,14 @@ from holdfast.server.routes.credentials import create_credential, list_credentia
 from holdfast.server.routes.dead_letters import dead_letters, redrive
 from holdfast.server.routes.deploys import begin_deploy, end_deploy, list_deploys
 from holdfast.server.routes.description import OPENAPI_CONFIG, description
+from holdfast.server.routes.evacuations import (
+    evacuate,
+    list_evacuations,
+    plan_evacuation,
+    restore_evacuation,
+    resume_evacuation,
+    show_evacuation,
+)
 from holdfast.server.routes.health import DatabaseProbe, health, health_without_body, ready, ready_without_body
 from holdfast.server.routes.limits import clear_limits, queue_policy, set_limits, set_policy, tenant_limits
 from holdfast.server.routes.messages import message_status, send_message, send_messages
@@ -99,6 +107,7 @@ def create_app(
             *(page, page_without_body, overview, verdicts, explain_verdict, events, description),
             *(list_alarms, alarm_history, explain_alarm),
             *(begin_deploy, end_deploy, list_deploys),
+            *(list_evacuations, show_evacuation, plan_evacuation, evacuate, resume_evacuation, restore_evacuation),
             *(list_alerts, show_alert, acknowledge_alert, snooze_alert),
             *(health, health_without_body, ready, ready_without_body, metrics),
             *(whoami, list_credentials, create_credential, revoke_credential),
@@ -122,6 +131,7 @@ def create_app(
                 "stopping": False,
                 "database_probe": DatabaseProbe(services),
                 "change_executor": BoundedExecutor("holdfast-changes"),
+                "evacuation_executor": BoundedExecutor("holdfast-evacuations"),
                 "scrape_cache": ScrapeCache(services.queues, queue_metrics, queue_exporter, other_exporter),
                 "server_metrics": server_metrics,
                 "forwarder": TelemetryForwarder(),

@@ -33,9 +33,10 @@ from holdfast.compose import (
     prepare_data_directory,
     seed_queues,
 )
+from holdfast.compose_evacuation import open_evacuator
 from holdfast.config import ServerSettings, Settings
 from holdfast.engines import Database
-from holdfast.evacuate import Evacuator
+from holdfast.evacuate import EvacuationMode, EvacuationService
 from holdfast.metrics import ExportContext, open_exporters
 from holdfast.queue.backend import Backend
 from holdfast.server import status_log
@@ -111,7 +112,9 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
             require_credentials(settings.server, credentials)
         max_connections = get_max_connections(settings, file_limit)
         address = get_base_url(listener)
-        services = _create_services(settings, databases, credentials, max_connections, address)
+        services = _create_services(
+            settings, databases, stack, credentials=credentials, max_connections=max_connections, address=address
+        )
         stack.callback(services.queues.close)
         if settings.queue:
             services.queues.try_to_open()
@@ -177,7 +180,13 @@ def serve(settings: Settings, announce: Callable[[str, str | None], None]) -> No
 
 
 def _create_services(
-    settings: Settings, databases: Databases, credentials: CredentialStore, max_connections: int, address: str
+    settings: Settings,
+    databases: Databases,
+    stack: ExitStack,
+    *,
+    credentials: CredentialStore,
+    max_connections: int,
+    address: str,
 ) -> Services:
     clock, hub, status_hub = SystemClock(), EventHub(), EventHub(max_anonymous=max_connections // 2)
     log = StatusLog(databases.database(status_log.SUBSYSTEM), publishes=settings.status.sns_topic is not None)
@@ -192,6 +201,12 @@ def _create_services(
     )
     status_writer = StatusWriter(cache, clock, unpublished_store=status_store)
     watch_database = databases.database(store.SUBSYSTEM)
+    evacuations = EvacuationService(
+        stack.enter_context(open_evacuator(settings, databases, writer=status_writer)),
+        clock,
+        mode=EvacuationMode(settings.evacuation.mode),
+        name=f"server {socket.gethostname()}",
+    )
     return Services(
         stores=databases.opened,
         database=databases.database(SUBSYSTEM),
@@ -203,7 +218,7 @@ def _create_services(
         deploys=DeployStore(watch_database, clock),
         detection=DetectionProcess(
             settings,
-            Evacuator(cache, clock, status_writer),
+            evacuations,
             hub.publish_threadsafe,
             clock,
             lease=_create_lease(settings.server, watch_database, address) if settings.workload else None,
@@ -213,7 +228,8 @@ def _create_services(
         workloads=settings.workload,
         hub=hub,
         status_hub=status_hub,
-        automatic_detectors=settings.evacuation.automatic,
+        evacuation=settings.evacuation,
+        evacuations=evacuations,
         alarms=AlarmReports(settings, databases.database),
         alerts=AlertStore(databases.database(alert_store.SUBSYSTEM)) if settings.alert else None,
     )
@@ -249,6 +265,7 @@ def _start_loops(settings: Settings, databases: Databases, services: Services, s
     """Start the background loops of the server. The stack stops them."""
     services.status_cache.start()
     stack.callback(services.status_cache.close)
+    stack.enter_context(services.evacuations)
     if settings.status.sns_topic is not None:
         publisher = StatusLogPublisher(services.status_log, open_publisher(databases, settings.status.sns_topic))
         publisher.start()

@@ -9,7 +9,9 @@ from litestar.datastructures import State
 from holdfast._types import Sink
 from holdfast.alerts import AlertStore
 from holdfast.config import WorkloadSettings
+from holdfast.config.evacuation import EvacuationSettings
 from holdfast.engines import Database
+from holdfast.evacuate import EvacuationService
 from holdfast.queue.events import SendEvent
 from holdfast.server.alarms import AlarmReports
 from holdfast.server.auth import Authenticator
@@ -42,6 +44,7 @@ class Services:
     watch_store: WatchStore
     deploys: DeployStore
     detection: DetectionProcess
+    evacuations: EvacuationService
     queues: Queues
     workloads: Sequence[WorkloadSettings]
     hub: EventHub
@@ -50,8 +53,7 @@ class Services:
     """Changes of zone statuses only, for hosts."""
     stores: Mapping[str, Database] = field(default_factory=dict)
     """The open databases by subsystem, for readiness checks."""
-    automatic_detectors: Sequence[str] = ()
-    """The detectors whose verdicts take a zone out."""
+    evacuation: EvacuationSettings = field(default_factory=EvacuationSettings)
     alarms: AlarmReports = field(default_factory=AlarmReports)
     alerts: AlertStore | None = None
     """None without an [[alert]] in the settings."""
@@ -66,6 +68,8 @@ class ServerState(State):
     database_probe: "DatabaseProbe"
     change_executor: BoundedExecutor
     """Runs changes of zone statuses."""
+    evacuation_executor: BoundedExecutor
+    """Plans and starts evacuations, which ask AWS."""
     scrape_cache: "ScrapeCache"
     server_metrics: ServerMetrics
     forwarder: TelemetryForwarder

@@ -1,11 +1,14 @@
 """Explain the current verdict of a workload from the stores, beside the detection process that reaches it."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from holdfast._errors import NotFound
 from holdfast._types import StatusStore, Zone
 from holdfast.config import WorkloadSettings
-from holdfast.evacuate.evacuator import find_states
+from holdfast.config.evacuation import EvacuationSettings
+from holdfast.evacuate import EvacuationMode
+from holdfast.evacuate.journal import RecordedRuns
+from holdfast.status.writer import find_states
 from holdfast.watch import WatchStore
 from holdfast.watch.explanation import VerdictExplanation, explain_verdict
 
@@ -14,12 +17,13 @@ def explain_workload(
     wanted: str | None,
     *,
     workloads: Sequence[WorkloadSettings],
-    automatic: Collection[str],
+    evacuation: EvacuationSettings,
     store: WatchStore,
     statuses: StatusStore,
+    runs: RecordedRuns,
     now: float,
 ) -> VerdictExplanation:
-    """Return the explanation of the verdict of the latest window. `automatic` are the detectors that may evacuate.
+    """Return the explanation of the verdict of the latest window. `runs` are those of the journal.
 
     Raise NotFound for an unknown workload, if several are configured and none is named, or before the first verdict.
     """
@@ -36,5 +40,8 @@ def explain_workload(
         detector=detector,
         zones=[Zone(zone) for zone in zones],
         states=find_states(statuses.read(), name, now),
-        may_evacuate=detector in automatic,
+        may_evacuate=detector in evacuation.detectors,
+        mode=EvacuationMode(evacuation.mode),
+        runs=runs,
+        now=now,
     )

@@ -21,6 +21,8 @@ MAX_REASON_CHARACTERS = 500
 """A sentence or two, not a log."""
 REASON_PATTERN = rf"^[^{CONTROL_CHARACTERS}]*[^\s{CONTROL_CHARACTERS}][^{CONTROL_CHARACTERS}]*$"
 """One line that is not blank, without control characters."""
+EVACUATION_PREFIX = "hf-"
+"""The ids of evacuations begin with it. A status that was written `by` one is undone by `holdfast zone restore`."""
 PROVISIONAL_SECONDS = 30.0
 """Duration of a provisional status: longer than a slow store takes for three requests."""
 MAX_ATTEMPTS = 20
@@ -40,6 +42,23 @@ def find_others_out(statuses: Iterable[ZoneStatus], zone: Zone, workload: str | 
     )
 
 
+def find_states(statuses: Iterable[ZoneStatus], workload: str | None, now: float) -> dict[Zone, ZoneState]:
+    """Return the state of each zone that is not in, for `workload` or for all; the stricter of the two.
+
+    Without a workload, return the strictest state that any workload has.
+    """
+    found: dict[Zone, ZoneState] = {}
+    for status in statuses:
+        state = status.state_at(now)
+        if (workload is None or status.workload in (None, workload)) and state is not ZoneState.IN:
+            known = found.get(status.zone, state)
+            found[status.zone] = min(known, state, key=_STRICTEST_FIRST.index)
+    return found
+
+
+_STRICTEST_FIRST = (ZoneState.OUT, ZoneState.DRAINING, ZoneState.RETURNING)
+
+
 class StatusWriter:
     """Takes zones out and brings them in. Never takes a second zone of a region out for a workload, unless forced.
 
@@ -49,7 +68,7 @@ class StatusWriter:
     """
 
     def __init__(self, store: StatusStore, clock: Clock, *, unpublished_store: StatusStore | None = None) -> None:
-        self._store = store
+        self.store = store
         self._clock = clock
         self._unpublished_store = unpublished_store or store
 
@@ -90,7 +109,7 @@ class StatusWriter:
 
     def _take_out(self, wanted: ZoneStatus, *, force: bool, renew: bool) -> ZoneStatus:
         now = self._clock.wall()
-        statuses = self._store.read()
+        statuses = self.store.read()
         known = _find(statuses, wanted.zone, wanted.workload)
         version = ABSENT_VERSION if known is None else known.version
         before = known if known is not None and known.is_out(now) else None
@@ -99,7 +118,7 @@ class StatusWriter:
                 return before
             wanted = replace(wanted, since=before.since)  # renewing does not change since when the zone is out
         if force:
-            return _write(self._store, wanted, version)
+            return _write(self.store, wanted, version)
         others = find_others_out(statuses, wanted.zone, wanted.workload, now)
         if others:
             them = "it" if len(others) == 1 else "them"
@@ -123,27 +142,30 @@ class StatusWriter:
 
     def _confirm(self, wanted: ZoneStatus, provisional: ZoneStatus, before: ZoneStatus | None) -> ZoneStatus:
         """Replace the provisional status by the wanted one, or undo it if another zone was taken out meanwhile."""
-        others = find_others_out(self._store.read(), wanted.zone, wanted.workload, self._clock.wall())
+        others = find_others_out(self.store.read(), wanted.zone, wanted.workload, self._clock.wall())
         if others:
             self._undo(provisional, before)
             raise Conflict(
                 f"{_format_zones(others, 'was', 'were')} taken out at the same time, so {wanted.zone} was not: check "
                 "both, then decide"
             )
-        return _write(self._store, wanted, provisional.version)
+        return _write(self.store, wanted, provisional.version)
 
-    def bring_in(self, zone: Zone, workload: str | None = None, *, by: str, reason: str) -> ZoneStatus:
+    def bring_in(
+        self, zone: Zone, workload: str | None = None, *, by: str, reason: str, force: bool = False
+    ) -> ZoneStatus:
         """Mark a zone as in, for one workload or for all. A zone that is in already stays unchanged.
 
         Brought in for all, it stays out for single workloads that have their own status. Raise Conflict if the zone
-        is out for all and `workload` is given, or is out only for single workloads and `workload` is None.
+        is out for all and `workload` is given, or is out only for single workloads and `workload` is None; also if an
+        evacuation took it out, unless `force` is true.
         """
         now = self._clock.wall()
         wanted = ZoneStatus(
             zone=zone, workload=workload, state=ZoneState.IN, since=now, by=by, reason=_check_reason(reason)
         )
         for attempt in range(MAX_ATTEMPTS):
-            statuses = self._store.read()
+            statuses = self.store.read()
             known = _find(statuses, zone, workload)
             out = {status.workload for status in statuses if status.zone == zone and status.is_out(now)}
             if workload is not None and None in out:
@@ -153,8 +175,13 @@ class StatusWriter:
                     named = ", ".join(sorted(map(str, out)))
                     raise Conflict(f"{zone} is not out for all workloads, but for {named}: name the workload")
                 return known or wanted
+            if known.is_out(now) and known.by.startswith(EVACUATION_PREFIX) and not force:
+                raise Conflict(
+                    f"{zone} was evacuated by run {known.by}: bring it back with `holdfast zone restore {zone}`, which "
+                    "also restores its resources. Force the change only if the journal of that run is lost"
+                )
             try:
-                return self._store.write(wanted, known.version)
+                return self.store.write(wanted, known.version)
             except Conflict:
                 if attempt == MAX_ATTEMPTS - 1:
                     raise
@@ -165,7 +192,7 @@ class StatusWriter:
         reason = "another zone was taken out at the same time"
         back = replace(provisional, state=ZoneState.IN, share=None, expires=None, reason=reason)
         with suppress(Conflict):  # another writer has changed the status since, and is responsible for it
-            self._store.write(before or back, provisional.version)
+            self.store.write(before or back, provisional.version)
 
 
 class _WriteConflict(Exception):

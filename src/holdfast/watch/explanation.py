@@ -10,7 +10,9 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast._types import Verdict, VerdictKind, Zone, ZoneState
-from holdfast.evacuate import decide_evacuation
+from holdfast.evacuate.guards import Situation, check_guards, describe_refusals
+from holdfast.evacuate.journal import RecordedRuns
+from holdfast.evacuate.service import EvacuationMode, build_command
 
 _MEANINGS = {
     "healthy": "neither its consumers nor its own monitoring see a failure",
@@ -81,14 +83,27 @@ def explain_verdict(
     zones: Sequence[Zone],
     states: Mapping[Zone, ZoneState],
     may_evacuate: bool,
+    mode: EvacuationMode,
+    runs: RecordedRuns,
+    now: float,
 ) -> VerdictExplanation:
-    """Return the explanation. `states` has the zones that are not in."""
+    """Return the explanation. `states` has the zones that are not in, `runs` the evacuations in the journal."""
     evidence = verdict.evidence
+    situation = Situation(
+        zone=verdict.zone or Zone(""),
+        workload=verdict.workload,
+        zones=zones,
+        now=now,
+        states=states,
+        runs=runs,
+        discoveries={},
+        verdict=verdict,
+    )
     return VerdictExplanation(
         workload=verdict.workload,
         detector=detector,
         verdict=verdict,
-        evacuation=_describe_evacuation(verdict, detector, zones, states, may_evacuate=may_evacuate),
+        evacuation=_describe_evacuation(verdict, situation, detector=detector, may_evacuate=may_evacuate, mode=mode),
         zones=[_explain_zone(zone, states.get(zone, ZoneState.IN), _get_table(evidence, zone)) for zone in zones],
         resources=[
             ResourceExplanation(
@@ -104,24 +119,29 @@ def explain_verdict(
 
 
 def _describe_evacuation(
-    verdict: Verdict, detector: str, zones: Sequence[Zone], states: Mapping[Zone, ZoneState], *, may_evacuate: bool
+    verdict: Verdict, situation: Situation, *, detector: str, may_evacuate: bool, mode: EvacuationMode
 ) -> str:
     if verdict.kind is not VerdictKind.ISOLATED or verdict.zone is None:
         return "not evacuated: only a verdict of kind isolated evacuates a zone"
-    state = states.get(verdict.zone, ZoneState.IN)
+    state = situation.states.get(verdict.zone, ZoneState.IN)
     if state.is_out:
         return f"evacuation {'done' if state is ZoneState.OUT else 'begun'}: {verdict.zone} is {state}"
     if not verdict.is_confirmed:
         return "not evacuated: the latest window does not show the failure"
+    command = f"`{build_command(verdict.zone, verdict.workload, mode)}`"
     if not may_evacuate:
         return (
-            f"not evacuated: verdicts of detector {detector} only advise, because evacuation.automatic does not name "
-            f"it; take the zone out with `holdfast zone out {verdict.zone} --workload {verdict.workload} --reason ...`"
+            f"not evacuated: verdicts of detector {detector} only advise, because evacuation.detectors does not name "
+            f"it; evacuate the zone with {command}"
         )
-    decision = decide_evacuation(verdict, frozenset(zones), states)
-    if decision.zone is None:
-        return f"not evacuated: {decision.reason}"
-    return f"evacuation next: the server takes {decision.zone} out"
+    if mode is EvacuationMode.ADVISE:
+        return f"not evacuated: the server only advises, by evacuation.mode; evacuate the zone with {command}"
+    refusals = describe_refusals(check_guards(situation, {}))
+    if refusals:
+        return f"not evacuated: {refusals}"
+    if mode is EvacuationMode.CONFIRM:
+        return f"not evacuated: the server waits for approval; approve with {command}"
+    return f"evacuation next: the server evacuates {verdict.zone}"
 
 
 def _get_table(evidence: Mapping[str, Any], name: str) -> Mapping[str, Any]:

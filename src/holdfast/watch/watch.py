@@ -437,8 +437,8 @@ class WorkloadWatcher:
         if not watched.may_evacuate:
             if is_new and verdict.kind is VerdictKind.ISOLATED:
                 logger.warning(
-                    "not evacuating zone %s for %s: verdicts of detector %s only advise; take it out with "
-                    "`holdfast zone out`, or add the detector to evacuation.automatic",
+                    "not evacuating zone %s for %s: verdicts of detector %s only advise; evacuate it with "
+                    "`holdfast zone evacuate`, or add the detector to evacuation.detectors",
                     verdict.zone,
                     watched.name,
                     watched.detector_name,

@@ -38,7 +38,7 @@ class WatchedWorkload:
 
 
 class VerdictHandler(Protocol):
-    """Knows the states of zones, and acts on verdicts: an Evacuator, or the process that has one."""
+    """Knows the states of zones, and acts on verdicts: an EvacuationService, or the process that has one."""
 
     def read_states(self, workload: str) -> Mapping[Zone, ZoneState]:
         """Return the state of each zone that is not in. Raise EngineUnavailable if the states are unknown."""

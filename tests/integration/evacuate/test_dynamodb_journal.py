@@ -247,7 +247,8 @@ class TestOperators:
         def evacuate(operator: str, session: AwsSession) -> None:
             runner = Runner({"remove": RemoveZone(plane)}, DynamoJournal(session, name, FakeClock()), FakeClock())
             target = Target(zone=ZONE, workload="shop", run=f"hf-{operator}", reason="test")
-            runner.start(runner.plan(target), by=f"{operator}@laptop")
+            plan = runner.plan(target)
+            runner.evacuate(runner.begin(plan, by=f"{operator}@laptop"), plan)
 
         quicker: list[AwsSession] = []
 

@@ -159,7 +159,8 @@ export = ["toy:measured"]
 [[queue]]
 name = "mail"
 [evacuation]
-automatic = ["toy"]
+mode = "automatic"
+detectors = ["toy"]
 [[alert]]
 name = "paper"
 channel = "toy"

@@ -11,6 +11,8 @@ from tests.integration.server.process import HoldfastServer, holdfast
 from tests.integration.server.test_detection import ZONES, Load, read_verdict, send, until
 
 SETTINGS = """
+[evacuation]
+mode = "automatic"
 [telemetry]
 bin_seconds = 2
 [[workload]]

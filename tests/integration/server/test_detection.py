@@ -20,7 +20,8 @@ from tests.integration.server.process import STUCK, HoldfastServer
 ZONES = ("use1-az1", "use1-az2", "use1-az3")
 SETTINGS = """
 [evacuation]
-automatic = ["threshold"]
+mode = "automatic"
+detectors = ["threshold"]
 [telemetry]
 bin_seconds = 0.5
 max_operations = 5

@@ -11,7 +11,7 @@ from holdfast._alarm_options import AlarmOptions
 from holdfast.alarms.declaration import AlarmDeclaration
 from holdfast.config import load
 from holdfast.config.alarms import AlarmSettings
-from holdfast.config.settings import EvacuationSettings
+from holdfast.config.evacuation import EvacuationSettings
 from holdfast.telemetry import SharedResource
 
 WORKLOAD = """[[workload]]

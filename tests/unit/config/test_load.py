@@ -164,7 +164,9 @@ class TestWhatOverrides:
             "agent.hook_timeout": "3",
             "agent.sns_topic": TOPIC,
             "agent.sns_endpoint": "x",
-            "evacuation.automatic": "threshold,outlier",
+            "evacuation.mode": "automatic",
+            "evacuation.detectors": "threshold,outlier",
+            "evacuation.journal": "dynamodb:runs",
             "heartbeat.url": "env:beat",
             "heartbeat.interval": "30",
             "queue_backend": "postgresql://host/name",
@@ -172,10 +174,11 @@ class TestWhatOverrides:
         loaded = load(environment={format_variable_name(place): values[format_path(place)] for place in PLACES})
         assert {format_path(place): str(value).lower() for place, value, _ in loaded.list_effective()} == {
             **values,
+            "evacuation.action[0].name": "status",
             "database.timeout": "1.0",
             "telemetry.bin_seconds": "5.0",
             "metrics.export": "('emf', 'prometheus:9464')",
-            "evacuation.automatic": "('threshold', 'outlier')",
+            "evacuation.detectors": "('threshold', 'outlier')",
             "status.refresh_interval": "2.0",
             "agent.endpoints": "('x', 'y')",
             "agent.poll_interval": "2.0",
@@ -183,7 +186,7 @@ class TestWhatOverrides:
             "agent.hook_timeout": "3.0",
             "heartbeat.interval": "30.0",
         }
-        assert {origin for _, _, origin in loaded.list_effective()} == {
+        assert {origin for _, _, origin in loaded.list_effective() if origin != "default"} == {
             f"environment variable {format_variable_name(place)}" for place in PLACES
         }
 

@@ -49,7 +49,7 @@ def out(zone: str, since: float) -> ZoneStatus:
 
 
 def test_durations_are_counted_from_the_first_instance_that_failed() -> None:
-    summary = summarize("az2", FAULTS, SENT, [verdict("az2", 29.0)], [out("az2", 29.5)])
+    summary = summarize("az2", FAULTS, SENT, [verdict("az2", 29.0)], [out("az2", 29.5)], shifted=["shop-web"])
     assert (summary.fault_at, summary.verdict_at, summary.out_at, summary.last_request_at) == (10.0, 29.0, 29.5, 30)
     assert (summary.seconds_to_verdict, summary.seconds_to_out, summary.seconds_to_last_request) == (19.0, 19.5, 20)
     assert summary.found
@@ -60,6 +60,12 @@ def test_every_request_belongs_to_one_part_of_the_run() -> None:
     assert summary.before_fault == Phase(2, 0)
     assert summary.until_last_request == Phase(3, 2)
     assert summary.after == Phase(2, 1)
+
+
+def test_a_zone_whose_balancers_were_not_shifted_was_not_evacuated() -> None:
+    summary = summarize("az2", FAULTS, SENT, [verdict("az2", 29)], [out("az2", 29.5)])
+    assert not summary.found
+    assert "zonal shifts            none" in format_summary(summary)
 
 
 def test_a_zone_that_was_never_left_has_no_last_request() -> None:

@@ -1,12 +1,17 @@
 """A control plane in memory, with an action that moves its resources. Calls can fail as those of AWS do."""
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
-from holdfast import EngineUnavailable, OutcomeUnknown, Zone
-from holdfast.evacuate.action import ChangeState, Discovery, PlannedChange, Reading, Resource, Target, Unmovable
-from holdfast.evacuate.journal import Entry
+from holdfast import EngineUnavailable, OutcomeUnknown, StatusStore, Zone
+from holdfast.evacuate.action import Action, ChangeState, Discovery, PlannedChange, Reading, Resource, Target, Unmovable
+from holdfast.evacuate.actions.status import MarkOut
+from holdfast.evacuate.evacuator import Evacuator
+from holdfast.evacuate.journal import Entry, Journal
+from holdfast.evacuate.journals.memory import MemoryJournal
+from holdfast.evacuate.service import EvacuationMode, EvacuationService
+from holdfast.status.writer import StatusWriter
 from holdfast.testing import FakeClock
 
 ZONE, OTHER = Zone("use1-az1"), Zone("use1-az2")
@@ -94,3 +99,24 @@ def lose_reply(_: str) -> None:
 
 def throttle(_: str) -> None:
     raise EngineUnavailable("too many requests")
+
+
+def build_actions(store: StatusStore, clock: FakeClock, plane: ControlPlane | None = None) -> dict[str, Action]:
+    """Return an action that marks zones as out, and with a control plane, one that removes them there."""
+    actions: dict[str, Action] = {"status": MarkOut({"main": StatusWriter(store, clock)}, clock)}
+    return actions if plane is None else actions | {"remove": RemoveZone(plane)}
+
+
+def build_service(
+    store: StatusStore,
+    clock: FakeClock,
+    zones: Collection[Zone] = (ZONE, OTHER),
+    *,
+    mode: EvacuationMode = EvacuationMode.AUTOMATIC,
+    journal: Journal | None = None,
+    plane: ControlPlane | None = None,
+) -> EvacuationService:
+    """Return a service that marks zones as out, and works in the foreground."""
+    actions = build_actions(store, clock, plane)
+    evacuator = Evacuator(actions, journal or MemoryJournal(), store, clock, find_zones=lambda _: zones)
+    return EvacuationService(evacuator, clock, mode=mode, name="server here", run_in_background=lambda work: work())

@@ -1,108 +1,167 @@
-"""Acting on a verdict."""
+"""Preparing evacuations within guards, carrying them out, continuing and undoing them."""
 
 from dataclasses import replace
 
 import pytest
 
-from holdfast import Conflict, Verdict, VerdictKind, Zone, ZoneState, ZoneStatus
-from holdfast.evacuate import Evacuator
+from holdfast import Conflict, NotFound, Verdict, VerdictKind, Zone, ZoneState, ZoneStatus
+from holdfast.evacuate.evacuator import MAX_PLAN_AGE, Evacuator, choose_verdict
+from holdfast.evacuate.guards import GuardName
+from holdfast.evacuate.journal import EntryState, RunState
+from holdfast.evacuate.journals.memory import MemoryJournal
+from holdfast.evacuate.runner import Report
 from holdfast.status.stores.memory import MemoryStatusStore
-from holdfast.status.writer import MAX_ATTEMPTS, StatusWriter
+from holdfast.status.writer import StatusWriter
 from holdfast.testing import FakeClock
+from tests.unit.evacuate.fleet import OTHER, ZONE, ControlPlane, RemoveZone, build_actions
 
-ZONES = frozenset({Zone("az1"), Zone("az2")})
-VERDICT = Verdict(id="v", workload="shop", kind=VerdictKind.ISOLATED, zone=Zone("az1"), since=1.0, at=2.0)
-
-
-class Store(MemoryStatusStore):
-    """A store in which the first so many writes meet somebody else's, and one comes after somebody took az2 out."""
-
-    def __init__(self, *statuses: ZoneStatus, collisions: int = 0, rival: ZoneStatus | None = None) -> None:
-        super().__init__()
-        self._statuses.update({(status.zone, status.workload): status for status in statuses})
-        self._collisions = collisions
-        self._rival = rival
-
-    def write(self, status: ZoneStatus, expected: int) -> ZoneStatus:
-        if self._collisions:
-            self._collisions -= 1
-            raise Conflict("somebody else was first")
-        if self._rival is not None:
-            rival, self._rival = self._rival, None
-            super().write(rival, 0)
-        return super().write(status, expected)
+THIRD = Zone("use1-az3")
 
 
-def status(zone: str, *, out: bool = True, expires: float | None = None, workload: str | None = "shop") -> ZoneStatus:
-    return ZoneStatus(
-        zone=Zone(zone),
-        workload=workload,
-        state=ZoneState.OUT if out else ZoneState.IN,
-        since=1.0,
-        by="test",
-        reason="test",
-        version=4,
-        expires=expires,
-    )
+def judge(kind: VerdictKind = VerdictKind.ISOLATED, zone: Zone | None = ZONE, at: float = 1000.0) -> Verdict:
+    return Verdict(id="v", workload="shop", kind=kind, zone=zone, since=at, at=at)
 
 
-def evacuator(store: Store) -> Evacuator:
-    clock = FakeClock(wall=1000.0)
-    return Evacuator(store, clock, StatusWriter(store, clock))
+class World:
+    """An evacuator with a status store, a control plane and a verdict."""
+
+    def __init__(self, resources: int = 2) -> None:
+        self.clock = FakeClock(wall=1000.0)
+        self.store = MemoryStatusStore()
+        self.plane = ControlPlane(resources)
+        self.journal = MemoryJournal()
+        self.verdicts: list[Verdict] = [judge()]
+        self.evacuator = self.build()
+
+    def build(self) -> Evacuator:
+        return Evacuator(
+            build_actions(self.store, self.clock, self.plane),
+            self.journal,
+            self.store,
+            self.clock,
+            find_zones=lambda _: (ZONE, OTHER, THIRD),
+            read_verdicts=lambda _: self.verdicts,
+        )
+
+    def evacuate(self, zone: Zone = ZONE, **overrides: str) -> Report:
+        named = {name.replace("_", "-"): reason for name, reason in overrides.items()}
+        proposal = self.evacuator.prepare(zone, "shop", reason="requests fail", overrides=named)
+        return self.evacuator.evacuate(*self.evacuator.begin(proposal, by="me@here"))
 
 
-def test_the_zone_is_marked_as_out_for_its_workload_with_the_verdict_as_the_reason() -> None:
-    written = evacuator(Store()).evacuate(VERDICT, ZONES)
-    assert written is not None
-    assert (written.zone, written.workload, written.state.is_out, written.since) == ("az1", "shop", True, 1000.0)
-    assert "verdict v" in written.reason
+def test_a_zone_is_marked_as_out_and_its_resources_are_moved_and_all_of_it_comes_back() -> None:
+    world = World()
+    before = world.plane.copy()
+    report = world.evacuate()
+    assert {each.action: each.state for each in report.entries} == {
+        "status": EntryState.APPLIED,
+        "remove": EntryState.APPLIED,
+    }
+    assert world.evacuator.read_states("shop") == {ZONE: ZoneState.OUT}
+    (run,) = world.evacuator.find_open(ZONE)
+    assert (run.by, run.reason, run.state) == ("me@here", "requests fail", RunState.EVACUATED)
+    assert len(world.evacuator.list_entries(run)) == 3
+    world.evacuator.restore(world.evacuator.claim(run))
+    assert (world.evacuator.read_states("shop"), world.plane.copy()) == ({}, before)
+    assert [each.state for each in world.evacuator.read_runs().runs] == [RunState.RESTORED]
 
 
-def test_acting_again_changes_nothing() -> None:
-    store = Store()
-    acting = evacuator(store)
-    assert acting.evacuate(VERDICT, ZONES) is not None
-    assert acting.evacuate(VERDICT, ZONES) is None
+def test_a_guard_that_refuses_is_asked_again_before_the_run_begins() -> None:
+    world = World()
+    proposal = world.evacuator.prepare(ZONE, "shop")
+    assert proposal.refusals == []
+    StatusWriter(world.store, world.clock).take_out(OTHER, "shop", by="colleague", reason="az2 fails")
+    with pytest.raises(Conflict, match=r"not evacuated\. other-zone: use1-az2 is out"):
+        world.evacuator.begin(proposal, by="me")
+    assert world.evacuator.read_runs().runs == ()
 
 
-def test_a_zone_that_was_brought_back_can_be_left_again() -> None:
-    written = evacuator(Store(status("az1", out=False))).evacuate(VERDICT, ZONES)
-    assert written is not None
-    assert (written.state.is_out, written.expires) == (True, None)
-    assert written.version > 4
+def test_only_an_override_with_a_reason_lifts_a_refusal_and_it_is_recorded() -> None:
+    world = World()
+    world.verdicts = [judge(VerdictKind.UNKNOWN, None)]
+    with pytest.raises(Conflict, match="verdict: the verdict is unknown"):
+        world.evacuate()
+    report = world.evacuate(verdict="my dashboard shows it", pause="not needed")
+    assert report.run.overrides == {"verdict": "my dashboard shows it"}
 
 
-@pytest.mark.parametrize("other", [status("az2"), status("az2", workload=None)])
-def test_nothing_is_done_while_another_zone_is_out(other: ZoneStatus) -> None:
-    assert evacuator(Store(other)).evacuate(VERDICT, ZONES) is None
+def test_a_second_zone_needs_the_override_of_its_guard() -> None:
+    world = World()
+    world.evacuate()
+    world.clock.advance(3600)
+    world.verdicts = [judge(zone=OTHER, at=world.clock.wall())]
+    with pytest.raises(Conflict, match="a second zone must not be evacuated"):
+        world.evacuate(OTHER)
+    assert world.evacuate(OTHER, other_zone="both fail, az3 carries all").problems == []
+    assert world.evacuator.read_states("shop") == {ZONE: ZoneState.OUT, OTHER: ZoneState.OUT}
 
 
-@pytest.mark.parametrize("other", [status("az2", expires=999.0), status("az2", workload="other")])
-def test_what_has_expired_or_concerns_another_workload_does_not_count(other: ZoneStatus) -> None:
-    assert evacuator(Store(other)).evacuate(VERDICT, ZONES) is not None
+def test_an_old_plan_is_made_again_before_it_is_carried_out() -> None:
+    world = World(1)
+    proposal = world.evacuator.prepare(ZONE, "shop", reason="test")
+    world.plane.zones["arn:new"] = {ZONE, OTHER}
+    world.clock.advance(MAX_PLAN_AGE + 1)
+    report = world.evacuator.evacuate(*world.evacuator.begin(proposal, by="me"))
+    assert {each.resource for each in report.entries} == {"status:main", "arn:000", "arn:new"}
 
 
-def test_a_collision_is_tried_again_and_too_many_are_told() -> None:
-    assert evacuator(Store(collisions=MAX_ATTEMPTS - 1)).evacuate(VERDICT, ZONES) is not None
-    with pytest.raises(Conflict):
-        evacuator(Store(collisions=MAX_ATTEMPTS)).evacuate(VERDICT, ZONES)
+def test_a_resumed_run_makes_changes_that_are_gone_again() -> None:
+    world = World(2)
+    run = world.evacuate().run
+    world.plane.write("arn:001", {ZONE, OTHER}, None)
+    report = world.evacuator.resume(run)
+    assert report.problems == []
+    assert world.plane.zones["arn:001"] == {OTHER}
 
 
-@pytest.mark.parametrize("workload", ["shop", None])
-def test_who_acts_at_the_same_moment_as_somebody_else_steps_back_and_leaves_it_at_that(workload: str | None) -> None:
-    store = Store(rival=status("az2", workload=workload))
-    acting = evacuator(store)
-    with pytest.raises(Conflict, match="zone az2 was taken out at the same time, so az1 was not"):
-        acting.evacuate(VERDICT, ZONES)
-    assert acting.read_states("shop") == {"az2": ZoneState.OUT}
-    assert acting.evacuate(VERDICT, ZONES) is None
+def test_a_zone_without_an_open_run_is_an_error_that_says_what_is_open() -> None:
+    world = World()
+    with pytest.raises(NotFound, match="no open evacuation of use1-az1 in this journal: no zone is evacuated"):
+        world.evacuator.find_open(ZONE)
+    world.evacuate()
+    with pytest.raises(NotFound, match=r"run hf-use1-az1-.* has evacuated use1-az1 for shop"):
+        world.evacuator.find_open(OTHER)
+    with pytest.raises(NotFound, match="of use1-az1 for blog"):
+        world.evacuator.find_open(ZONE, "blog")
+    assert len(world.evacuator.find_open()) == 1
+
+
+def test_the_worst_verdict_decides_for_several_workloads() -> None:
+    isolated, regional, healthy = judge(), judge(VerdictKind.REGIONAL, None), judge(VerdictKind.HEALTHY, None)
+    for verdicts, expected in (
+        ([], None),
+        ([healthy], healthy),
+        ([healthy, isolated], isolated),
+        ([isolated, judge(zone=OTHER)], judge(zone=OTHER)),
+        ([isolated, judge(VerdictKind.UNKNOWN, None), regional], regional),
+    ):
+        assert choose_verdict(verdicts, ZONE) == expected
+
+
+def test_without_detection_the_guard_says_that_there_is_no_verdict() -> None:
+    world = World()
+    world.verdicts = []
+    proposal = world.evacuator.prepare(ZONE, "shop")
+    assert proposal.verdict is None
+    assert [each.name for each in proposal.refusals] == [GuardName.VERDICT]
 
 
 def test_the_stricter_of_two_states_of_a_zone_holds() -> None:
-    returning = replace(status("az2"), state=ZoneState.RETURNING, share=0.5)
-    draining = replace(status("az2", workload=None), state=ZoneState.DRAINING)
-    assert evacuator(Store(returning, draining, status("az3", out=False))).read_states("shop") == {
-        "az2": ZoneState.DRAINING
-    }
-    assert evacuator(Store(returning)).read_states("shop") == {"az2": ZoneState.RETURNING}
-    assert evacuator(Store(returning)).read_states("cart") == {}
+    returning = ZoneStatus(
+        zone=OTHER, workload="shop", state=ZoneState.RETURNING, share=0.5, since=1.0, by="test", reason="test"
+    )
+    world = World()
+    world.store.write(returning, 0)
+    assert world.evacuator.read_states("shop") == {OTHER: ZoneState.RETURNING}
+    assert world.evacuator.read_states("cart") == {}
+    assert world.evacuator.read_states(None) == {OTHER: ZoneState.RETURNING}
+    world.store.write(replace(returning, workload=None, state=ZoneState.DRAINING, share=None), 0)
+    assert world.evacuator.read_states("shop") == {OTHER: ZoneState.DRAINING}
+
+
+def test_actions_that_are_not_configured_are_named() -> None:
+    world = World(1)
+    run = world.evacuate().run
+    other = Evacuator({"remove": RemoveZone(world.plane)}, world.journal, world.store, world.clock)
+    with pytest.raises(NotFound, match="status:main was changed by the action status, which is not configured here"):
+        other.restore(other.claim(run))

@@ -19,8 +19,8 @@ from holdfast.evacuate.journal import (
     build_lease_lost,
     claim_run,
     describe_run,
-    find_run,
     end_run,
+    find_run,
     update_run,
 )
 

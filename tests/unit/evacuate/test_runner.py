@@ -1,6 +1,6 @@
 """Evacuations as a whole, on a control plane in memory: what is done, recorded and undone when calls fail."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from typing import Any
 
@@ -24,7 +24,16 @@ def build(plane: ControlPlane, journal: Journal | None = None, clock: FakeClock 
 
 
 def evacuate(runner: Runner, target: Target = RUN) -> Report:
-    return runner.start(runner.plan(target), by="me@here")
+    plan = runner.plan(target)
+    return runner.evacuate(runner.begin(plan, by="me@here"), plan)
+
+
+def resume(runner: Runner) -> Report:
+    return runner.evacuate(runner.claim("hf-1"), runner.plan(RUN))
+
+
+def restore(runner: Runner, run_id: str = "hf-1", types: Sequence[str] = ()) -> Report:
+    return runner.restore(runner.claim(run_id), types=types)
 
 
 def states(report: Report) -> set[EntryState]:
@@ -39,7 +48,7 @@ def test_an_evacuation_moves_everything_and_a_restore_brings_all_of_it_back() ->
     assert {frozenset(each) for each in plane.zones.values()} == {frozenset({OTHER})}
     (run,) = journal.read_runs().runs
     assert (run.state, run.holder, run.by) == (RunState.EVACUATED, "", "me@here")
-    back = runner.restore("hf-1")
+    back = restore(runner)
     assert (states(back), plane.copy()) == ({EntryState.RESTORED}, before)
     assert journal.read_runs().open == ()
 
@@ -56,7 +65,7 @@ def test_every_intent_is_recorded_before_its_change() -> None:
     evacuate(runner)
     assert seen == [EntryState.INTENDED] * 3
     seen.clear()
-    runner.restore("hf-1")
+    restore(runner)
     assert seen == [EntryState.RESTORING] * 3
 
 
@@ -77,7 +86,7 @@ def test_a_call_that_fails_once_is_not_repeated_blindly(when: str, fail: Callabl
     assert states(evacuate(runner)) == {EntryState.APPLIED}
     assert plane.writes == 4
     failed.clear()
-    assert states(runner.restore("hf-1")) == {EntryState.RESTORED}
+    assert states(restore(runner)) == {EntryState.RESTORED}
     assert (plane.writes, plane.copy()) == (8, before)
 
 
@@ -106,7 +115,7 @@ def test_a_resource_that_is_throttled_for_minutes_is_reported_and_stays_open() -
     (problem,) = evacuate(runner).problems
     assert (problem.state, problem.note) == (EntryState.INTENDED, "too many requests")
     plane.before_write = lambda _: None
-    assert states(runner.resume(runner.plan(RUN))) == {EntryState.APPLIED}
+    assert states(resume(runner)) == {EntryState.APPLIED}
 
 
 def kill_at(step: int, plane: ControlPlane, journal: Any) -> Callable[[], None]:
@@ -158,8 +167,8 @@ def test_after_a_kill_at_any_step_a_restore_returns_the_configuration(is_resumed
         for run in journal.read_runs().open:
             runner = build(plane, journal, clock)
             if is_resumed:
-                assert states(runner.resume(runner.plan(RUN))) == {EntryState.APPLIED}
-            report = runner.restore(run.id)
+                assert states(resume(runner)) == {EntryState.APPLIED}
+            report = restore(runner, run.id)
             assert report.problems == []
         assert plane.copy() == before
         assert journal.read_runs().open == ()
@@ -174,7 +183,7 @@ def test_a_kill_at_any_step_of_a_restore_is_continued_by_the_next_one() -> None:
         evacuate(build(plane, journal, clock))
         stop = kill_at(step, plane, journal)
         try:
-            build(plane, journal, clock).restore("hf-1")
+            restore(build(plane, journal, clock))
         except Killed:
             steps += 1
         else:
@@ -182,7 +191,7 @@ def test_a_kill_at_any_step_of_a_restore_is_continued_by_the_next_one() -> None:
         stop()
         clock.advance(61)
         for run in journal.read_runs().open:
-            assert build(plane, journal, clock).restore(run.id).problems == []
+            assert restore(build(plane, journal, clock), run.id).problems == []
         assert plane.copy() == before
         assert journal.read_runs().open == ()
     assert steps > 15
@@ -207,9 +216,9 @@ def test_a_run_of_a_living_process_cannot_be_claimed_and_a_paused_one_stops() ->
     def pause(_: str) -> None:
         plane.before_write = lambda _: None
         with pytest.raises(Conflict, match="wait until it has ended, or 60 s if its process died"):
-            build(plane, journal, clock).restore("hf-1")
+            restore(build(plane, journal, clock))
         clock.advance(61)  # the process was stopped, and continues now
-        assert build(plane, journal, clock).restore("hf-1").problems == []
+        assert restore(build(plane, journal, clock)).problems == []
 
     plane.before_write = pause
     with pytest.raises(LeaseLost):
@@ -222,9 +231,9 @@ def test_a_resource_that_another_run_has_moved_keeps_its_entry() -> None:
     evacuate(runner)
     report = evacuate(runner, Target(zone=ZONE, workload="blog", run="hf-2"))
     assert {(each.state, each.note) for each in report.entries} == {(EntryState.FOUND, "run hf-1 moved it")}
-    runner.restore("hf-2")
+    restore(runner, "hf-2")
     assert plane.copy() != before
-    runner.restore("hf-1")
+    restore(runner)
     assert plane.copy() == before
 
 
@@ -236,7 +245,7 @@ def test_changes_of_others_are_kept_and_reported() -> None:
     assert {each.resource: each.state for each in report.entries}["arn:000"] is EntryState.FOUND
     del plane.zones["arn:001"]
     assert runner.verify(report.run)["arn:001"].state is ChangeState.GONE
-    back = {each.resource: each.state for each in runner.restore("hf-1").entries}
+    back = {each.resource: each.state for each in restore(runner).entries}
     assert back == {"arn:000": EntryState.FOUND, "arn:001": EntryState.KEPT, "arn:002": EntryState.RESTORED}
     assert plane.zones == {"arn:000": {OTHER}, "arn:002": {ZONE, OTHER}}
 
@@ -245,9 +254,9 @@ def test_a_restore_of_some_types_leaves_the_run_open() -> None:
     plane, journal = ControlPlane(1), MemoryJournal()
     runner = build(plane, journal)
     evacuate(runner)
-    assert states(runner.restore("hf-1", types=["other"])) == {EntryState.APPLIED}
+    assert states(restore(runner, types=["other"])) == {EntryState.APPLIED}
     assert journal.read_runs().runs[0].state is RunState.EVACUATED
-    assert states(runner.restore("hf-1", types=["group"])) == {EntryState.RESTORED}
+    assert states(restore(runner, types=["group"])) == {EntryState.RESTORED}
     assert journal.read_runs().open == ()
 
 
@@ -267,7 +276,7 @@ def test_random_changes_of_others_are_never_undone(changes: list[tuple[str, str]
         else:
             plane.write(name, {OTHER} if what == "leave" else {ZONE, OTHER}, "somebody")
         touched[name] = frozenset(plane.zones[name]) if name in plane.zones else None
-    runner.restore("hf-1")
+    restore(runner)
     for name in ("arn:000", "arn:001", "arn:002"):
         found = frozenset(plane.zones[name]) if name in plane.zones else None
         assert found == touched.get(name, frozenset({ZONE, OTHER}))

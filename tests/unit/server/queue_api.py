@@ -103,6 +103,7 @@ def serving(directory: Path) -> Iterator[Api]:
             status_writer=nothing,
             watch_store=nothing,
             deploys=nothing,
+            evacuations=nothing,
             detection=DetectionProcess(Settings(), nothing, nothing),
             queues=queues,
             workloads=(),

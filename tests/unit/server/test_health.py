@@ -78,6 +78,7 @@ def ask(
         status_writer=nothing,
         watch_store=nothing,
         deploys=nothing,
+        evacuations=nothing,
         detection=DetectionProcess(Settings(), nothing, nothing),
         queues=Queues(lambda: nothing),
         workloads=(),

@@ -6,6 +6,8 @@ from typing import Any
 from holdfast import Operation, Side, Verdict, VerdictKind, Zone, ZoneState
 from holdfast.detect import DETECTORS, build_detector
 from holdfast.detect.findings import Guard, Signal
+from holdfast.evacuate import EvacuationMode
+from holdfast.evacuate.journal import RecordedRuns, Run, RunState
 from holdfast.metrics import Histogram
 from holdfast.telemetry import Bin, BinKey, SharedResource, build_window
 from holdfast.watch.explanation import VerdictExplanation, explain_verdict
@@ -36,7 +38,15 @@ def follow(detector: str, faults: list[int], *, learning: int = 190) -> list[Ver
 
 
 def explain(verdict: Verdict, detector: str = "calibrated", **changes: Any) -> VerdictExplanation:
-    options: dict[str, Any] = {"zones": ZONES, "states": {}, "may_evacuate": True, **changes}
+    options: dict[str, Any] = {
+        "zones": ZONES,
+        "states": {},
+        "may_evacuate": True,
+        "mode": EvacuationMode.AUTOMATIC,
+        "runs": RecordedRuns(0, ()),
+        "now": verdict.at,
+        **changes,
+    }
     return explain_verdict(verdict, detector=detector, **options)
 
 
@@ -98,14 +108,27 @@ def test_a_detector_without_evidence_is_explained_by_its_measurements() -> None:
 def test_the_evacuation_or_the_reason_against_it_is_told() -> None:
     isolated = Verdict(id="v", workload="shop", kind=VerdictKind.ISOLATED, zone=Zone("az2"), since=0.0, at=10.0)
     healthy = Verdict(id="v", workload="shop", kind=VerdictKind.HEALTHY, since=0.0, at=10.0)
+    run = Run(id="hf-1", zone=Zone("az2"), by="me", reason="test", started=5.0, state=RunState.RESTORED)
     rows: list[tuple[Verdict, dict[str, Any], str]] = [
         (healthy, {}, "not evacuated: only a verdict of kind isolated evacuates a zone"),
-        (isolated, {}, "evacuation next: the server takes az2 out"),
+        (isolated, {}, "evacuation next: the server evacuates az2"),
         (isolated, {"states": {Zone("az2"): ZoneState.OUT}}, "evacuation done: az2 is out"),
         (isolated, {"states": {Zone("az2"): ZoneState.DRAINING}}, "evacuation begun: az2 is draining"),
         (isolated, {"states": {Zone("az2"): ZoneState.OUT}, "may_evacuate": False}, "evacuation done: az2 is out"),
-        (isolated, {"states": {Zone("az3"): ZoneState.OUT}}, "not evacuated: zone az3 is out, and no second zone is"),
+        (
+            isolated,
+            {"states": {Zone("az3"): ZoneState.OUT}},
+            "not evacuated: other-zone: az3 is out: a second zone must not",
+        ),
         (replace(isolated, is_confirmed=False), {}, "not evacuated: the latest window does not show the failure"),
+        (isolated, {"runs": RecordedRuns(1, (run,))}, "not evacuated: pause: the last evacuation began 0 minutes ago"),
+        (isolated, {"now": 900.0}, "not evacuated: verdict: the verdict is 890 s old"),
+        (isolated, {"mode": EvacuationMode.ADVISE}, "not evacuated: the server only advises, by evacuation.mode; eva"),
+        (
+            isolated,
+            {"mode": EvacuationMode.CONFIRM},
+            "not evacuated: the server waits for approval; approve with `holdfast zone evacuate az2 --workload shop",
+        ),
         (isolated, {"may_evacuate": False}, "not evacuated: verdicts of detector calibrated only advise, because"),
     ]
 

@@ -7,13 +7,12 @@ from typing import Any
 from holdfast import EngineUnavailable, Operation, Outcome, Side, Verdict, Zone
 from holdfast.engines import Database
 from holdfast.engines.sqlite import SqliteDatabase
-from holdfast.evacuate import Evacuator
 from holdfast.status import SqlStatusStore
-from holdfast.status.writer import StatusWriter
 from holdfast.telemetry import build_deltas
 from holdfast.telemetry.series import SeriesLimits
 from holdfast.testing import FakeClock
 from holdfast.watch import TrafficSample, VerdictChange, WatchedWorkload, WatchEvent, WatchStore, WorkloadWatcher
+from tests.unit.evacuate.fleet import build_service
 
 ZONES = (Zone("az1"), Zone("az2"), Zone("az3"))
 
@@ -71,7 +70,7 @@ class World:
         self.watch = WorkloadWatcher(
             [WatchedWorkload(name="shop", zones=ZONES, detector=detector, may_evacuate=may_evacuate)],
             self.log,
-            evacuator=Evacuator(self.statuses, self.clock, StatusWriter(self.statuses, self.clock)),
+            evacuator=build_service(self.statuses, self.clock, ZONES),
             events=self.events,
             history=history,
             bin_seconds=10.0,

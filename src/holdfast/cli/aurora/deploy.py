@@ -1,6 +1,5 @@
 """`holdfast aurora template`, `package`, `deploy` and `remove`: what runs need in AWS."""
 
-import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
@@ -9,11 +8,20 @@ import msgspec
 from cyclopts import Parameter
 
 from holdfast._clock import SystemClock
-from holdfast._errors import InvalidValue
 from holdfast.aurora.cluster import AUTOSCALING_PATTERN
 from holdfast.aurora.names import Names, check_prefix
 from holdfast.aurora.template import Network, Scheduler, TemplateOptions, build_template
-from holdfast.cli.output import Json, SettingsFile, create_file, print_json, print_note, print_result, print_table
+from holdfast.cli.output import (
+    Json,
+    SettingsFile,
+    confirm,
+    create_file,
+    print_json,
+    print_note,
+    print_result,
+    print_table,
+    require_answer,
+)
 from holdfast.compose import open_aws_session
 from holdfast.config import load
 
@@ -137,7 +145,7 @@ def deploy(
     Example: holdfast aurora deploy --prefix shop --network none
     """
     options = stack.build()
-    _require_answer(yes=yes)
+    require_answer(yes=yes)
     with open_aws_session(load(settings, options={("aws", "region"): region}).settings) as session:
         from holdfast.aurora.deploy import Deployment  # after the session, which says what to install without boto3
 
@@ -148,7 +156,7 @@ def deploy(
             rows = [(each.action, each.resource, each.kind) for each in change_set.changes]
             print_table(("CHANGE", "RESOURCE", "TYPE"), rows)
         question = f"Make these {len(change_set.changes)} changes to stack {change_set.stack}?"
-        if not change_set.changes or not _confirm(question, yes=yes):
+        if not change_set.changes or not confirm(question, yes=yes):
             deployment.discard(change_set)
             print_result({**result, "deployed": False, "outputs": {}}, "Nothing was changed.", as_json=json)
             return
@@ -171,12 +179,12 @@ def remove(
     Example: holdfast aurora remove --prefix shop
     """
     check_prefix(prefix, "--prefix")
-    _require_answer(yes=yes)
+    require_answer(yes=yes)
     stack = Names(prefix).stack
     with open_aws_session(load(settings, options={("aws", "region"): region}).settings) as session:
         from holdfast.aurora.deploy import Deployment
 
-        is_confirmed = _confirm(f"Delete stack {stack} with all its resources?", yes=yes)
+        is_confirmed = confirm(f"Delete stack {stack} with all its resources?", yes=yes)
         if is_confirmed:
             Deployment(session, SystemClock()).remove(prefix, _choose_listener(as_json=json), force=force)
     text = f"Stack {stack} was deleted." if is_confirmed else "Nothing was changed."
@@ -191,16 +199,3 @@ def _choose_listener(*, as_json: bool) -> "EventListener":
 def _print_event(event: "StackEvent") -> None:
     reason = f": {event.reason}" if event.reason else ""
     print_note(f"{event.status} {event.resource}{reason}", as_json=False)
-
-
-def _require_answer(*, yes: bool) -> None:
-    """Raise InvalidValue, before anything is done, if nobody can be asked for confirmation."""
-    if not yes and not sys.stdin.isatty():
-        raise InvalidValue("this needs your confirmation, and there is no terminal to ask you: add --yes")
-
-
-def _confirm(question: str, *, yes: bool) -> bool:
-    if yes:
-        return True
-    print(f"{question} [y/N] ", end="", file=sys.stderr, flush=True)
-    return sys.stdin.readline().strip().lower() in {"y", "yes"}

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from holdfast._clock import Clock
 from holdfast._errors import EngineError
-from holdfast._types import StatusStore, Zone, ZoneState, ZoneStatus
+from holdfast._types import Zone, ZoneState, ZoneStatus
 from holdfast.evacuate.action import (
     ACTIONS,
     ActionType,
@@ -47,18 +47,17 @@ class MarkOut:
     """Seconds. All other actions wait for the stores, so a store that is down must not delay them for long; it is more
     than the settling time of a write."""
 
-    def __init__(self, stores: Mapping[str, StatusStore], clock: Clock) -> None:
-        self._stores = stores
+    def __init__(self, writers: Mapping[str, StatusWriter], clock: Clock) -> None:
+        self._writers = writers
         self._clock = clock
-        self._writers = {name: StatusWriter(store, clock) for name, store in stores.items()}
 
     def discover(self, target: Target) -> Discovery:
         resources: list[Resource] = []
         others: list[OtherEvacuation] = []
         unreadable: list[Unreadable] = []
-        for name, store in self._stores.items():
+        for name, writer in self._writers.items():
             try:
-                out = find_others_out(store.read(), target.zone, target.workload, self._clock.wall())
+                out = find_others_out(writer.store.read(), target.zone, target.workload, self._clock.wall())
             except EngineError as error:
                 unreadable.append(Unreadable(scope=name, reason=str(error)))
                 continue
@@ -80,7 +79,7 @@ class MarkOut:
 
     def read(self, entry: Entry) -> Reading:
         change, now = entry.change, self._clock.wall()
-        statuses = self._stores[change["store"]].read()
+        statuses = self._writers[change["store"]].store.read()
         status = _find(statuses, change)
         if status is not None and status.is_out(now) and status.by != change["run"]:
             return Reading(state=ChangeState.FOUND, note=f"{status.by} has marked it as out: {status.reason}")
@@ -96,7 +95,7 @@ class MarkOut:
 
     def apply(self, entry: Entry) -> None:
         change = entry.change
-        known = _find(self._stores[change["store"]].read(), change)
+        known = _find(self._writers[change["store"]].store.read(), change)
         self._writers[change["store"]].take_out(
             Zone(change["zone"]),
             change["workload"],
@@ -116,7 +115,7 @@ class MarkOut:
             by=change["run"],
             reason=f"restored (run {change['run']})",
         )
-        self._stores[change["store"]].write(status, reading.record["version"])
+        self._writers[change["store"]].store.write(status, reading.record["version"])
 
     def renew(self, entry: Entry, reading: Reading) -> None:
         """Nothing expires."""
@@ -129,7 +128,7 @@ def _find(statuses: Sequence[ZoneStatus], change: Mapping[str, Any]) -> ZoneStat
 
 ACTIONS.register("status")(
     ActionType(
-        open=lambda options, resources: MarkOut(resources.status_stores(options.stores), resources.clock),
+        open=lambda options, resources: MarkOut(resources.status_writers(options.stores), resources.clock),
         options_type=StatusOptions,
     )
 )

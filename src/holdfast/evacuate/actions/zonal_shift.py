@@ -85,7 +85,7 @@ class ZonalShift:
             unmovable=list({each.resource.id: each for one in found for each in one.unmovable}.values()),
             other_evacuations=[each for one in found for each in one.other_evacuations],
             unreadable=[each for one in found for each in one.unreadable],
-            notes=[each for one in found for each in one.notes],
+            notes=[*_note_scope(target), *(each for one in found for each in one.notes)],
         )
 
     def plan(self, resource: Resource, target: Target) -> PlannedChange | Unmovable:
@@ -257,6 +257,12 @@ def _translate(client: Any) -> Iterator[None]:
         if code == "ResourceNotFoundException":
             raise NotFound(f"{message}. It was deleted, or zonal shift is not enabled for it") from error
         raise EngineError(message) from error
+
+
+def _note_scope(target: Target) -> list[str]:
+    if target.workload is None:
+        return []
+    return [f"zonal-shift moves all resources of the configured accounts, not only those of {target.workload}"]
 
 
 ACTIONS.register("zonal-shift")(

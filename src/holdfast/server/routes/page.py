@@ -114,9 +114,10 @@ async def explain_verdict(
         explain_workload,
         workload,
         workloads=services.workloads,
-        automatic=services.automatic_detectors,
+        evacuation=services.evacuation,
         store=services.watch_store,
         statuses=services.status_cache,
+        runs=await asyncio.to_thread(services.evacuations.evacuator.read_runs),
         now=SystemClock().wall(),
     )
 

@@ -63,7 +63,7 @@ class ZoneChangeRequest(Struct, frozen=True, forbid_unknown_fields=True, rename=
     seconds: Annotated[float, Meta(ge=1, le=31_536_000)] | None = None
     """Seconds after which the zone is in again; by default, it is out until it is brought in."""
     force: bool = False
-    """Take the zone out even while another zone is out."""
+    """Take the zone out even while another zone is out; bring it in even if an evacuation took it out."""
 
 
 class _PreparedResponse(Response[Any]):
@@ -297,7 +297,7 @@ def _change(services: Services, by: str, zone: Zone, workload: str | None, wante
         return writer.take_out(zone, workload, by=by, reason=wanted.reason, seconds=wanted.seconds, force=wanted.force)
     if wanted.seconds is not None:
         raise Conflict("`for` limits how long a zone is out: omit it when you bring a zone in")
-    return writer.bring_in(zone, workload, by=by, reason=wanted.reason)
+    return writer.bring_in(zone, workload, by=by, reason=wanted.reason, force=wanted.force)
 
 
 @get(

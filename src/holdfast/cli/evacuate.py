@@ -1,0 +1,345 @@
+"""`holdfast zone plan|evacuate|resume|restore|runs|runbook`: move everything away from a zone, and bring it back.
+
+Needs only the settings, AWS credentials and the journal, not the server. With --server, a remote server does it.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Annotated, TypeAlias
+
+from cyclopts import Parameter
+
+from holdfast._errors import Conflict, EngineError, InvalidValue, NotFound
+from holdfast._names import check_workload_name, format_count, parse_zone
+from holdfast.cli.evacuations import Evacuations, RemoteEvacuations, open_local
+from holdfast.cli.output import (
+    Json,
+    SettingsFile,
+    confirm,
+    create_progress,
+    format_time,
+    print_json,
+    print_note,
+    print_result,
+    print_rows,
+    print_table,
+    require_answer,
+)
+from holdfast.cli.remote import read_token
+from holdfast.cli.zone import ZONES, Others, Workload, ZoneArgument, ZoneOptions, require_no_others
+from holdfast.config import load
+from holdfast.evacuate import GuardName, Proposal
+from holdfast.evacuate.action import PlannedChange
+from holdfast.evacuate.journal import Entry, EntryState, Run, RunState
+from holdfast.evacuate.runner import Report
+
+ZoneToRestore: TypeAlias = Annotated[str | None, Parameter(name="ZONE", help="An AZ-ID such as use1-az1.")]
+
+
+def plan(
+    zone: ZoneArgument,
+    /,
+    *others: Others,
+    workload: Workload = None,
+    options: ZoneOptions = ZONES,
+    json: Json = False,
+) -> None:
+    """Show what an evacuation of a zone would change, what it cannot move, and what the guards say. Change nothing.
+
+    Example: holdfast zone plan use1-az1
+    """
+    require_no_others(others)
+    with _open(options) as evacuations:
+        proposal = evacuations.prepare(parse_zone(zone), _check_workload(workload), "", ())
+    if json:
+        print_json(proposal)
+    else:
+        _print_proposal(proposal)
+
+
+def evacuate(
+    zone: ZoneArgument,
+    /,
+    *others: Others,
+    reason: Annotated[str, Parameter(help="Reason, recorded in the journal, in zonal shifts and in the status.")],
+    workload: Workload = None,
+    override: Annotated[
+        tuple[GuardName, ...], Parameter(help="Evacuate although this guard refuses. The reason is recorded.")
+    ] = (),
+    yes: Annotated[bool, Parameter(help="Do not ask. Without a verdict, this needs --override verdict.")] = False,
+    stay: Annotated[bool, Parameter(help="Stay until Ctrl-C, and renew what expires.")] = False,
+    options: ZoneOptions = ZONES,
+    json: Json = False,
+) -> None:
+    """Show the plan, ask, and move everything away from a zone. Each step is recorded, so that it can be undone.
+
+    Zonal shifts expire after 12 hours, unless a server, `--stay` or `zone resume` renews them.
+    Example: holdfast zone evacuate use1-az1 --reason "40 % errors on checkout"
+    """
+    require_no_others(others)
+    require_answer(yes=yes)
+    if not reason.strip():
+        raise InvalidValue("--reason is empty: say why, it is recorded")
+    overrides = [str(each) for each in override]
+    with _open(options) as evacuations:
+        proposal = evacuations.prepare(parse_zone(zone), _check_workload(workload), reason, overrides)
+        if not json:
+            _print_proposal(proposal, overrides)
+        left = [each for each in proposal.refusals if each.name not in overrides]
+        # Where no detection watches, a person who looks at the plan decides instead of a verdict.
+        is_unseen = proposal.verdict is None and not yes
+        if is_unseen:
+            left = [each for each in left if each.name is not GuardName.VERDICT]
+        if left:
+            names = " ".join(f"--override {each.name}" for each in left)
+            raise Conflict(
+                f"{zone} is not evacuated. {'; '.join(f'{each.name}: {each.finding}' for each in left)}. "
+                f"{'; '.join(each.remedy for each in left)}. To do it nevertheless, add {names}"
+            )
+        question = f"Evacuate {zone} for {workload or 'all workloads'}?"
+        if is_unseen:
+            question = f"There is no verdict about {zone}: only you decide. {question}"
+            overrides = sorted({*overrides, GuardName.VERDICT})
+        if not confirm(question, yes=yes):
+            print_result({"evacuated": False}, "Nothing was changed.", as_json=json)
+            return
+        report = evacuations.evacuate(proposal, reason, overrides)
+        _print_report(report, evacuations, as_json=json)
+        if stay:
+            print_note("renewing what expires until Ctrl-C", as_json=json)
+            evacuations.stay(report.run)
+    _raise_problems(report)
+
+
+def resume(
+    zone: ZoneToRestore = None,
+    /,
+    *others: Others,
+    workload: Workload = None,
+    options: ZoneOptions = ZONES,
+    json: Json = False,
+) -> None:
+    """Finish an evacuation that was interrupted, and renew what expires. Changes that are gone are made again.
+
+    Example: holdfast zone resume use1-az1
+    """
+    require_no_others(others)
+    with _open(options) as evacuations:
+        for run in _find_open(evacuations, zone, workload):
+            if run.state is RunState.RESTORING:
+                raise Conflict(f"run {run.id} is being restored: continue that with `holdfast zone restore {run.zone}`")
+            report = evacuations.resume(run)
+            _print_report(report, evacuations, as_json=json)
+            _raise_problems(report)
+
+
+def restore(
+    zone: ZoneToRestore = None,
+    /,
+    *others: Others,
+    all: Annotated[bool, Parameter(help="Restore all zones.")] = False,  # noqa: A002 - the name of the option
+    type: Annotated[  # noqa: A002 - the name of the option
+        tuple[str, ...], Parameter(help="Only resources of this type, such as load-balancer. May be repeated.")
+    ] = (),
+    workload: Workload = None,
+    options: ZoneOptions = ZONES,
+    json: Json = False,
+) -> None:
+    """Return every resource to what it was before an evacuation. Changes that others made meanwhile are kept.
+
+    Example: holdfast zone restore use1-az1
+    """
+    require_no_others(others)
+    if (zone is None) != all:
+        raise InvalidValue("name the zone to restore, or give --all")
+    reports = []
+    with _open(options) as evacuations:
+        for run in _find_open(evacuations, zone, workload):
+            reports.append(evacuations.restore(run, type))
+            _print_report(reports[-1], evacuations, as_json=json)
+    for report in reports:
+        _raise_problems(report)
+
+
+def runs(*, options: ZoneOptions = ZONES, json: Json = False) -> None:
+    """Show the evacuations that are open, and the last ones that were restored.
+
+    Example: holdfast zone runs
+    """
+    with _open(options) as evacuations:
+        found = sorted(evacuations.list_runs(), key=lambda each: -each.started)
+    if not found:
+        print_result(found, "no zone was ever evacuated", as_json=json)
+        return
+    rows = [
+        (each.id, each.zone, each.workload or "(all)", each.state, format_time(each.started), each.by, each.reason)
+        for each in found
+    ]
+    print_rows(found, ("run", "zone", "workload", "state", "started", "by", "reason"), rows, as_json=json)
+
+
+def runbook(
+    workload: Annotated[
+        str | None, Parameter(name="WORKLOAD", help="The workload. Needed if there are several.")
+    ] = None,
+    /,
+    *,
+    settings: SettingsFile = None,
+) -> None:
+    """Print a runbook in Markdown: commands, IAM policy, and lines for Terraform. Keep it at hand, and on paper.
+
+    Example: holdfast zone runbook shop > evacuate-shop.md
+    """
+    from holdfast.evacuate.runbook import build_runbook
+
+    values = load(settings).settings
+    names = [each.name for each in values.workload]
+    if workload is None and len(names) != 1:
+        raise NotFound(f"name the workload: {', '.join(names) or 'add a [[workload]] to the settings first'}")
+    found = next((each for each in values.workload if each.name == (workload or names[0])), None)
+    if found is None:
+        raise NotFound(f"no workload {workload} is configured: expected one of {', '.join(names)}")
+    print(
+        build_runbook(
+            found.name,
+            region=found.region,
+            zones=found.zones,
+            actions=[each.name for each in values.evacuation.action],
+            journal=values.evacuation.journal,
+            status_store=values.status.store,
+            accounts=[each.name for each in values.evacuation.account],
+        ),
+        end="",
+    )
+
+
+@contextmanager
+def _open(options: ZoneOptions) -> Iterator[Evacuations]:
+    """Open the place where evacuations are carried out, with a line of progress on a terminal."""
+    with create_progress() as progress:
+        task = progress.add_task("", total=None, visible=False)
+        done: Counter[str] = Counter()
+
+        def show(entry: Entry) -> None:
+            done[entry.state] += 1
+            text = ", ".join(f"{count} {state}" for state, count in sorted(done.items()))
+            progress.update(task, description=f"{text} ({entry.name or entry.resource})", visible=True)
+
+        if options.server is not None:
+            yield RemoteEvacuations(options.server, read_token(), show)
+            return
+        with open_local(options.load(), show) as evacuations:
+            yield evacuations
+
+
+def _find_open(evacuations: Evacuations, zone: str | None, workload: str | None) -> Sequence[Run]:
+    wanted, named = None if zone is None else parse_zone(zone), _check_workload(workload)
+    is_open = [each for each in evacuations.list_runs() if each.is_open]
+    found = [each for each in is_open if wanted in (None, each.zone) and named in (None, each.workload)]
+    if not found:
+        known = "; ".join(f"{each.zone} for {each.workload or 'all workloads'} is" for each in is_open)
+        scope = f" of {zone}" if zone else ""
+        raise NotFound(
+            f"there is no open evacuation{scope} ({evacuations.location}): {known or 'nothing is'} evacuated"
+        )
+    return found
+
+
+def _check_workload(workload: str | None) -> str | None:
+    return None if workload is None else check_workload_name(workload)
+
+
+def _print_proposal(proposal: Proposal, overrides: Sequence[str] = ()) -> None:
+    target = proposal.plan.target
+    changes = [change for changes in proposal.plan.changes.values() for change in changes]
+    print(
+        f"Evacuation of {target.zone} for {target.workload or 'all workloads'}: {format_count(len(changes), 'change')}"
+    )
+    if changes:
+        print()
+        rows = [(each.resource.type, each.resource.name, each.resource.account, each.description) for each in changes]
+        print_table(("type", "resource", "account", "change"), rows)
+    _print_list("Side effects", _describe_effects(changes))
+    _print_list("Stays in the zone", _describe_unmovable(proposal))
+    _print_list("Notes", [note for found in proposal.plan.discoveries.values() for note in found.notes])
+    print("\nGuards:")
+    for guard in proposal.guards:
+        word = "passes" if guard.passed else "overridden" if guard.name in overrides else "REFUSES"
+        print(f"  {word:<11}{guard.name:<12}{guard.finding}")
+        if guard.remedy:
+            print(f"{'':25}{guard.remedy}")
+    print(flush=True)
+
+
+def _print_list(title: str, lines: Sequence[str]) -> None:
+    if lines:
+        print(f"\n{title}:")
+        for line in lines:
+            print(f"  {line}")
+
+
+def _describe_effects(changes: Sequence[PlannedChange]) -> list[str]:
+    """Return each side effect once, by type of resource."""
+    names: dict[str, list[str]] = {}
+    for change in changes:
+        for effect in change.side_effects:
+            names.setdefault(f"{change.resource.type}: {effect}", []).append(change.resource.name)
+    return [text if len(found) > 1 else f"{text} ({found[0]})" for text, found in names.items()]
+
+
+def _describe_unmovable(proposal: Proposal) -> list[str]:
+    lines = []
+    for each in proposal.plan.unmovable:
+        lines.append(f"{each.resource.type} {each.resource.name}: {each.reason}")
+        if each.remedy:
+            lines.append(f"  {each.remedy}")
+    return lines
+
+
+_WORDS = {
+    EntryState.APPLIED: "changed",
+    EntryState.FOUND: "changed by others before",
+    EntryState.RESTORED: "restored",
+    EntryState.KEPT: "kept as others changed it",
+    EntryState.FAILED: "failed",
+    EntryState.INTENDED: "unknown: resume the run",
+    EntryState.RESTORING: "not restored: restore again",
+}
+
+
+def _print_report(report: Report, evacuations: Evacuations, *, as_json: bool) -> None:
+    if as_json:
+        print_json(report)
+        return
+    run = report.run
+    print(f"{run.zone} is {run.state} for {run.workload or 'all workloads'}: run {run.id} ({evacuations.location})")
+    by_type: dict[str, Counter[EntryState]] = {}
+    for entry in report.entries:
+        by_type.setdefault(entry.type, Counter())[entry.state] += 1
+    for type_, states in sorted(by_type.items()):
+        counts = ", ".join(f"{count} {_WORDS[state]}" for state, count in sorted(states.items()))
+        print(f"  {type_}: {counts}{_judge_majority(type_, states)}")
+    for entry in report.problems:
+        print(f"  {_WORDS[entry.state]}: {entry.type} {entry.name or entry.resource}: {entry.note}")
+    if run.state is RunState.EVACUATED:
+        print(f"Bring it back with: holdfast zone restore {run.zone}")
+
+
+def _judge_majority(type_: str, states: Counter[EntryState]) -> str:
+    """Return whether readers of several status stores, who follow the majority, see the zone as out."""
+    total, out = sum(states.values()), states[EntryState.APPLIED] + states[EntryState.FOUND]
+    if type_ != "status" or total < 2 or states[EntryState.RESTORED] or states[EntryState.KEPT]:
+        return ""
+    return f" (out in {out} of {total} stores: {'a majority' if 2 * out > total else 'NOT a majority'})"
+
+
+def _raise_problems(report: Report) -> None:
+    left = [each for each in report.problems if each.state is not EntryState.KEPT]
+    if left:
+        command = "restore" if any(each.state is EntryState.RESTORING for each in left) else "resume"
+        total = format_count(len(report.entries), "resource")
+        raise EngineError(
+            f"{len(left)} of {total} were not changed: mend what is listed, then run `holdfast zone {command} "
+            f"{report.run.zone}`"
+        )

@@ -1,0 +1,135 @@
+"""Plan and carry out evacuations for commands: in this process, or by a remote server."""
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Protocol
+from urllib.parse import quote
+
+import msgspec
+
+from holdfast._types import Zone
+from holdfast.cli.remote import RemoteServer
+from holdfast.cli.stored import get_own_name
+from holdfast.compose import Databases
+from holdfast.compose_evacuation import open_evacuator
+from holdfast.config import Settings
+from holdfast.config.settings import require_known
+from holdfast.evacuate import Evacuator, Proposal
+from holdfast.evacuate.journal import Entry, Run, RunState
+from holdfast.evacuate.runner import Report
+from holdfast.evacuate.service import RENEWAL_SECONDS
+from holdfast.server.routes.evacuations import EvacuationDetails, EvacuationList
+
+PLAN_TIMEOUT = 60.0
+"""Seconds to wait for a server that asks AWS for all resources."""
+POLL_SECONDS = 0.5
+
+Progress = Callable[[Entry], None]
+
+
+class Evacuations(Protocol):
+    """Where evacuations are planned and carried out."""
+
+    location: str
+
+    def prepare(self, zone: Zone, workload: str | None, reason: str, overrides: Sequence[str]) -> Proposal:
+        """Plan an evacuation, and ask the guards."""
+
+    def evacuate(self, proposal: Proposal, reason: str, overrides: Sequence[str]) -> Report:
+        """Carry it out."""
+
+    def list_runs(self) -> Sequence[Run]:
+        """Return the open evacuations and the last restored ones."""
+
+    def resume(self, run: Run) -> Report:
+        """Continue a run."""
+
+    def restore(self, run: Run, types: Sequence[str]) -> Report:
+        """Undo a run, or its changes of some types of resources."""
+
+    def stay(self, run: Run) -> None:
+        """Renew the changes of a run that expire, until Ctrl-C."""
+
+
+@contextmanager
+def open_local(settings: Settings, progress: Progress) -> Iterator[Evacuations]:
+    """Evacuate in this process, with the journal and the accounts of the settings."""
+    with Databases(settings) as databases, open_evacuator(settings, databases, progress=progress) as evacuator:
+        yield _LocalEvacuations(settings, evacuator)
+
+
+class _LocalEvacuations:
+    def __init__(self, settings: Settings, evacuator: Evacuator) -> None:
+        self._settings = settings
+        self._evacuator = evacuator
+        self.location = f"journal: {settings.evacuation.journal}"
+
+    def prepare(self, zone: Zone, workload: str | None, reason: str, overrides: Sequence[str]) -> Proposal:
+        require_known(self._settings.workload, zone, workload)
+        return self._evacuator.prepare(zone, workload, reason=reason, overrides=dict.fromkeys(overrides, reason))
+
+    def evacuate(self, proposal: Proposal, reason: str, overrides: Sequence[str]) -> Report:
+        proposal = msgspec.structs.replace(proposal, overrides=dict.fromkeys(overrides, reason))
+        claim, plan = self._evacuator.begin(proposal, by=get_own_name())
+        return self._evacuator.evacuate(claim, plan)
+
+    def list_runs(self) -> Sequence[Run]:
+        return self._evacuator.read_runs().runs
+
+    def resume(self, run: Run) -> Report:
+        return self._evacuator.resume(run)
+
+    def restore(self, run: Run, types: Sequence[str]) -> Report:
+        return self._evacuator.restore(self._evacuator.claim(run), types=types)
+
+    def stay(self, run: Run) -> None:
+        while True:
+            time.sleep(RENEWAL_SECONDS)
+            self._evacuator.renew(run)
+
+
+class RemoteEvacuations(RemoteServer):
+    """Evacuations that a remote server carries out. Raises the errors that the server reports."""
+
+    def __init__(self, address: str, token: str | None, progress: Progress) -> None:
+        super().__init__(address, token)
+        self._progress = progress
+
+    def prepare(self, zone: Zone, workload: str | None, reason: str, overrides: Sequence[str]) -> Proposal:
+        del reason, overrides  # the server asks the guards again when it starts
+        body = msgspec.json.encode({"zone": zone, "workload": workload})
+        return self.request("POST", "/v1/evacuations/plan", Proposal, body, timeout=PLAN_TIMEOUT)
+
+    def evacuate(self, proposal: Proposal, reason: str, overrides: Sequence[str]) -> Report:
+        target = proposal.plan.target
+        wanted = {"zone": target.zone, "workload": target.workload, "reason": reason, "overrides": overrides}
+        body = msgspec.json.encode(wanted)
+        return self._follow(self.request("POST", "/v1/evacuations", Run, body, timeout=PLAN_TIMEOUT))
+
+    def list_runs(self) -> Sequence[Run]:
+        return self.request("GET", "/v1/evacuations", EvacuationList).runs
+
+    def resume(self, run: Run) -> Report:
+        return self._follow(self.request("POST", f"/v1/evacuations/{quote(run.id, safe='')}/resume", Run, b"{}"))
+
+    def restore(self, run: Run, types: Sequence[str]) -> Report:
+        body = msgspec.json.encode({"types": types})
+        return self._follow(self.request("POST", f"/v1/evacuations/{quote(run.id, safe='')}/restore", Run, body))
+
+    def stay(self, run: Run) -> None:
+        """Return at once: the server renews while it lives."""
+
+    def _follow(self, run: Run) -> Report:
+        """Wait until the server has carried a run out."""
+        shown: dict[str, Entry] = {}
+        while True:
+            found = self.request("GET", f"/v1/evacuations/{quote(run.id, safe='')}", EvacuationDetails)
+            is_done = not found.run.holder and found.run.state in (RunState.EVACUATED, RunState.RESTORED)
+            for entry in found.entries:
+                if shown.get(entry.resource) != entry:
+                    shown[entry.resource] = entry
+                    self._progress(entry)
+            if is_done:
+                return Report(run=found.run, entries=found.entries)
+            time.sleep(POLL_SECONDS)

@@ -1,0 +1,93 @@
+"""Write a runbook for evacuations: commands, the IAM policy, and lines for Terraform, to keep on paper."""
+
+import json
+from collections.abc import Sequence
+
+from holdfast.evacuate.action import ACTIONS
+from holdfast.evacuate.journals import JOURNALS
+from holdfast.status.stores import STATUS_STORES
+
+
+def build_runbook(
+    workload: str,
+    *,
+    region: str,
+    zones: Sequence[str],
+    actions: Sequence[str],
+    journal: str,
+    status_store: str,
+    accounts: Sequence[str],
+) -> str:
+    """Return the runbook of a workload as Markdown."""
+    policy = json.dumps(build_policy(actions, journal, status_store), indent=2)
+    text = _TEMPLATE.format(
+        workload=workload,
+        region=region,
+        zones=", ".join(zones),
+        actions=", ".join(actions),
+        accounts=", ".join(accounts) or "the account of the credentials",
+        journal=journal,
+        status_store=status_store,
+        commands="\n\n".join(_describe_zone(workload, zone) for zone in zones),
+        policy=policy,
+    )
+    lines = [kind.terraform.strip() for kind in map(ACTIONS.get, actions) if kind.terraform]
+    if lines:
+        text += "\n## Terraform\n\n```terraform\n" + "\n\n".join(lines) + "\n```\n"
+    return text
+
+
+_TEMPLATE = """\
+# Evacuate a zone of {workload}
+
+Region {region}, zones {zones}. Actions: {actions}. Accounts: {accounts}. Journal: {journal}. Status store:
+{status_store}.
+
+You need the settings file, AWS credentials and the journal. You do not need the Holdfast server.
+
+## Before you begin
+
+1. Is exactly one zone affected? If several fail, moving traffic does not help.
+2. Can the other zones carry all traffic? Scale them first if you are not sure.
+3. Does another person evacuate a zone already? The plan shows it.
+
+{commands}
+
+## If a step was interrupted
+
+`holdfast zone runs` shows how far it is. `resume` finishes it, `restore` undoes it. Both may be repeated.
+
+## If a guard refuses
+
+Read its reason. If you know better, repeat the command with `--override GUARD`. The reason is recorded.
+
+## IAM policy
+
+Operators, and a server that evacuates, need this policy in every account:
+
+```json
+{policy}
+```
+"""
+
+
+def build_policy(actions: Sequence[str], journal: str, status_store: str) -> dict[str, object]:
+    """Return the IAM policy that actions, journal and status store need."""
+    stores = JOURNALS.get(journal.partition(":")[0]), STATUS_STORES.get(status_store.partition(":")[0])
+    needed = {each for kind in map(ACTIONS.get, actions) for each in kind.permissions}
+    needed |= {each for kind in stores for each in kind.permissions}
+    # ARC, ELB, Auto Scaling, EKS and EC2 list all resources, which IAM allows for "*" only.
+    statement = {"Effect": "Allow", "Action": sorted(needed), "Resource": "*"}
+    return {"Version": "2012-10-17", "Statement": [statement] if needed else []}
+
+
+def _describe_zone(workload: str, zone: str) -> str:
+    return (
+        f"## Evacuate {zone}\n\n"
+        "```console\n"
+        f"$ holdfast zone plan {zone} --workload {workload}\n"
+        f'$ holdfast zone evacuate {zone} --workload {workload} --reason "..."\n'
+        f"$ holdfast zone resume {zone} --workload {workload}\n"
+        f"$ holdfast zone restore {zone} --workload {workload}\n"
+        "```"
+    )

@@ -1,0 +1,238 @@
+"""Act on verdicts and requests in the background: for a server, or for your own process.
+
+A run is carried out in a thread of its own. If the process ends in the middle, the next one with the same journal
+continues the run. While it lives, it renews changes that expire.
+"""
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from enum import StrEnum
+
+from holdfast._background import BackgroundLoop, constant_backoff
+from holdfast._clock import Clock
+from holdfast._errors import Conflict, HoldfastError
+from holdfast._types import Verdict, VerdictKind, Zone, ZoneState
+from holdfast.evacuate.evacuator import Evacuator, Proposal
+from holdfast.evacuate.guards import describe_refusals
+from holdfast.evacuate.journal import EntryState, Run, RunState
+from holdfast.evacuate.runner import Report
+
+logger = logging.getLogger("holdfast.evacuate")
+
+CHECK_SECONDS = 5.0
+"""Seconds between two looks for runs that no process works on."""
+RENEWAL_SECONDS = 900.0
+"""Seconds between renewals: a zonal shift lasts at least an hour."""
+MAX_TOLD = 1000
+"""Verdicts whose last message is kept."""
+
+
+class EvacuationMode(StrEnum):
+    """What follows from a verdict that a zone fails alone."""
+
+    ADVISE = "advise"
+    """People are told, with the command to run."""
+    CONFIRM = "confirm"
+    """People are told; the server evacuates when one of them approves."""
+    AUTOMATIC = "automatic"
+    """The server evacuates at once, if no guard refuses."""
+
+
+def build_command(zone: Zone, workload: str | None, mode: EvacuationMode = EvacuationMode.ADVISE) -> str:
+    """Return the command that evacuates a zone, for people to run."""
+    server = " --server URL" if mode is EvacuationMode.CONFIRM else ""
+    return f"holdfast zone evacuate {zone}{f' --workload {workload}' if workload else ''} --reason ...{server}"
+
+
+def build_advice(zone: Zone, workload: str | None, mode: EvacuationMode) -> str:
+    """Return what people should do about a zone that fails alone, in one sentence."""
+    if mode is EvacuationMode.AUTOMATIC:
+        return "The server evacuates the zone, if no guard refuses: `holdfast verdict explain` tells."
+    command = build_command(zone, workload, mode)
+    return f"{'To approve its evacuation' if mode is EvacuationMode.CONFIRM else 'To evacuate the zone'}: {command}"
+
+
+class EvacuationService:
+    """Evacuates and restores zones in the background. Thread-safe.
+
+    Use as a context manager, or call `start` and `close`. It is a VerdictHandler of `holdfast.watch`.
+    """
+
+    def __init__(
+        self,
+        evacuator: Evacuator,
+        clock: Clock,
+        *,
+        mode: EvacuationMode = EvacuationMode.ADVISE,
+        name: str = "holdfast",
+        run_in_background: Callable[[Callable[[], None]], None] | None = None,
+    ) -> None:
+        """`name` is recorded as the one that starts automatic runs. `run_in_background` starts a thread by default."""
+        self.evacuator = evacuator
+        self.mode = mode
+        self._name = name
+        self._clock = clock
+        self._run_in_background = run_in_background or _start_thread
+        self._lock = threading.Lock()
+        self._running: set[tuple[Zone, str | None]] = set()
+        """Zones and workloads that a thread of this process evacuates or restores."""
+        self._told: dict[str, str] = {}
+        """The last message about each verdict, by its id, so that it is not repeated every few seconds."""
+        self._renewed_at = clock.monotonic()
+        self._loop = BackgroundLoop(
+            "holdfast-evacuate",
+            self._step,
+            action="continue and renew evacuations",
+            logger=logger,
+            backoff=constant_backoff(CHECK_SECONDS),
+        )
+
+    def start(self) -> None:
+        """Start to continue and renew runs."""
+        self._loop.start()
+
+    def close(self) -> None:
+        """Stop. Runs that are under way stay in the journal: the next process continues them."""
+        self._loop.stop()
+
+    def __enter__(self) -> "EvacuationService":
+        self.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def read_states(self, workload: str) -> Mapping[Zone, ZoneState]:
+        """Return the state of each zone that is not in, for a workload."""
+        return self.evacuator.read_states(workload)
+
+    def evacuate(self, verdict: Verdict, zones: frozenset[Zone]) -> None:  # noqa: ARG002 - the settings have them
+        """Act on a verdict: tell people, or evacuate in the background. Repeating a verdict changes nothing."""
+        zone, workload = verdict.zone, verdict.workload
+        if verdict.kind is not VerdictKind.ISOLATED or zone is None:
+            return
+        if self.read_states(workload).get(zone, ZoneState.IN).is_out:
+            return
+        if self.mode is not EvacuationMode.AUTOMATIC:
+            self._tell(verdict, f"evacuation.mode is {self.mode}. {build_advice(zone, workload, self.mode)}")
+            return
+        self._work(zone, workload, lambda: self._evacuate(verdict))
+
+    def begin(self, proposal: Proposal, *, by: str) -> Run:
+        """Start a run that a person asked for, and return it. Raise Conflict if a guard refuses."""
+        target = proposal.plan.target
+        claim, plan = self.evacuator.begin(proposal, by=by, by_server=True)
+        self._work(target.zone, target.workload, lambda: _report(self.evacuator.evacuate(claim, plan)))
+        return claim.run
+
+    def begin_restore(self, run: Run, *, types: Sequence[str] = ()) -> Run:
+        """Start to undo a run, and return it. Raise Conflict if another process works on it."""
+        claim = self.evacuator.claim(run)
+        self._work(run.zone, run.workload, lambda: _report(self.evacuator.restore(claim, types=types)))
+        return claim.run
+
+    def begin_resume(self, run: Run) -> Run:
+        """Start to continue a run, and return it. Raise Conflict if another process works on it."""
+        claim = self.evacuator.claim(run)
+        self._work(
+            run.zone,
+            run.workload,
+            lambda: _report(self.evacuator.evacuate(claim, self.evacuator.plan_again(claim.run))),
+        )
+        return claim.run
+
+    def _evacuate(self, verdict: Verdict) -> None:
+        zone, workload = verdict.zone, verdict.workload
+        assert zone is not None
+        proposal = self.evacuator.prepare(zone, workload, reason=verdict.summary or verdict.id, verdict=verdict)
+        if proposal.refusals:
+            self._tell(verdict, f"not evacuating {zone} for {workload}: {describe_refusals(proposal.guards)}")
+            return
+        try:
+            claim, plan = self.evacuator.begin(proposal, by=self._name, by_server=True, verdict=verdict)
+        except Conflict as error:  # another process was quicker
+            self._tell(verdict, f"not evacuating {zone} for {workload}: {error}")
+            return
+        logger.warning("evacuating %s for %s: run %s, by verdict %s", zone, workload, claim.run.id, verdict.id)
+        _report(self.evacuator.evacuate(claim, plan))
+
+    def _tell(self, verdict: Verdict, message: str) -> None:
+        if self._told.get(verdict.id) != message:
+            if len(self._told) >= MAX_TOLD:
+                self._told.clear()
+            self._told[verdict.id] = message
+            logger.warning("%s", message)
+
+    def _work(self, zone: Zone, workload: str | None, work: Callable[[], None]) -> None:
+        """Do work in the background, unless this process already works on the same zone and workload."""
+        key = zone, workload
+        with self._lock:
+            if key in self._running:
+                return
+            self._running.add(key)
+
+        def run() -> None:
+            try:
+                work()
+            except HoldfastError as error:
+                logger.error("the evacuation of %s for %s was interrupted: %s", zone, workload or "all", error)  # noqa: TRY400
+            except Exception:
+                logger.exception("the evacuation of %s for %s was interrupted", zone, workload or "all")
+            finally:
+                with self._lock:
+                    self._running.discard(key)
+
+        try:
+            self._run_in_background(run)
+        except BaseException:
+            with self._lock:
+                self._running.discard(key)
+            raise
+
+    def _step(self) -> float:
+        self.continue_runs()
+        if self._clock.monotonic() - self._renewed_at >= RENEWAL_SECONDS:
+            self._renewed_at = self._clock.monotonic()
+            self.renew_runs()
+        return CHECK_SECONDS
+
+    def continue_runs(self) -> None:
+        """Continue every run that a server started and that no process works on any more."""
+        now = self._clock.wall()
+        for run in self.evacuator.read_runs().open:
+            is_left = run.by_server and (not run.holder or now >= run.held_until)
+            if not is_left or run.state not in (RunState.EVACUATING, RunState.RESTORING):
+                continue
+            try:
+                if run.state is RunState.RESTORING:
+                    self.begin_restore(run)
+                else:
+                    self.begin_resume(run)
+            except Conflict:  # another server was quicker
+                continue
+            logger.warning("continuing run %s, which was interrupted while %s", run.id, run.state)
+
+    def renew_runs(self) -> None:
+        """Renew all changes that expire, of runs by anybody in this journal."""
+        for run in self.evacuator.read_runs().open:
+            if run.state is RunState.EVACUATED:
+                for lapsed in self.evacuator.renew(run):
+                    logger.warning(
+                        "%s is not evacuated any more (%s): run `holdfast zone resume %s` if it should be",
+                        lapsed.name or lapsed.resource,
+                        lapsed.note,
+                        run.zone,
+                    )
+
+
+def _report(report: Report) -> None:
+    run = report.run
+    done = [each for each in report.entries if each.state in (EntryState.APPLIED, EntryState.RESTORED)]
+    logger.warning("run %s of %s is %s: %d resources changed", run.id, run.zone, run.state, len(done))
+    for entry in report.problems:
+        logger.warning("run %s: %s is %s: %s", run.id, entry.name or entry.resource, entry.state, entry.note)
+
+
+def _start_thread(work: Callable[[], None]) -> None:
+    threading.Thread(target=work, name="holdfast-evacuation", daemon=True).start()
