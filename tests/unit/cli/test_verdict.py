@@ -75,7 +75,7 @@ def test_a_verdict_that_only_advises_says_so(settings: Path, run: Run) -> None:
     told = run("verdict", "explain").out
     assert told.startswith("shop: isolated (use1-az2), by detector threshold\n  well\n  since 1970-01-01 00:00:00Z\n")
     assert "  not evacuated: verdicts of detector threshold only advise, because evacuation.detectors does" in told
-    assert "`holdfast zone out use1-az2 --workload shop --reason ...`" in told
+    assert "`holdfast zone evacuate use1-az2 --workload shop --reason ...`" in told
     assert "use1-az1: the verdict has no measurements of it (out)\n" in told
     assert "use1-az2: requests 7\n" in told
 
