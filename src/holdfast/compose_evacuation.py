@@ -1,6 +1,6 @@
 """Build what evacuates zones, as the settings describe it."""
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -26,6 +26,7 @@ from holdfast.status.writer import StatusWriter
 
 if TYPE_CHECKING:
     from holdfast.engines.aws import AwsSession
+    from holdfast.evacuate.accounts import SessionOpener
 
 
 @contextmanager
@@ -96,18 +97,19 @@ def _read_verdicts(settings: Settings, databases: Databases, workload: str | Non
     return [current[1] for name in names if (current := found.load_current(name)) is not None]
 
 
-def _list_accounts(settings: Settings) -> "list[tuple[str, Callable[[str], AwsSession]]]":
-    """Return the name of each account, and a function that opens a session in a region."""
+def _list_accounts(settings: Settings) -> "list[tuple[str, SessionOpener]]":
+    """Return the name of each account, and a function that opens a session."""
     if not settings.evacuation.account:
         return [("the account of [aws]", partial(_open_session, settings, None))]
     return [(each.name, partial(_open_session, settings, each)) for each in settings.evacuation.account]
 
 
-def _open_session(settings: Settings, account: EvacuationAccountSettings | None, region: str) -> "AwsSession":
+def _open_session(
+    settings: Settings, account: EvacuationAccountSettings | None, region: str, max_attempts: int
+) -> "AwsSession":
     from holdfast.engines.aws import AwsSession
 
-    # An evacuation reads before it repeats a write, so botocore must not repeat it.
-    options = replace(build_aws_options(settings), region=region, max_attempts=1)
+    options = replace(build_aws_options(settings), region=region, max_attempts=max_attempts)
     if account is not None:
         options = replace(
             options,

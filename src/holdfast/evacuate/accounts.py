@@ -1,12 +1,12 @@
-"""The AWS accounts whose resources are evacuated: one session for each account and region.
+"""The AWS accounts whose resources are evacuated: sessions for each account and region.
 
-A zone is in one region, so a run uses one session of each account. An entry of the journal names its account and region
+A zone is in one region, so a run uses one region of each account. An entry of the journal names its account and region
 by the ARN of its resource, so that an operator with other profiles can restore it.
 """
 
 import threading
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from holdfast._errors import HoldfastError, NotFound
 from holdfast._types import Zone
@@ -14,17 +14,23 @@ from holdfast._types import Zone
 if TYPE_CHECKING:
     from holdfast.engines.aws import AwsSession
 
+    SessionOpener: TypeAlias = Callable[[str, int], AwsSession]
+    """Opens a session in a region, with a maximum number of attempts for each call."""
+
+READ_ATTEMPTS = 4
+"""Requests per call of a list, including the first. An account that stays throttled for longer cannot be read."""
+
 
 class Account:
     """One account in one region. Thread-safe."""
 
-    def __init__(self, name: str, region: str, open_session: "Callable[[str], AwsSession]") -> None:
+    def __init__(self, name: str, region: str, open_session: "SessionOpener") -> None:
         self.name = name
         """What the settings call it, for messages: a role, a profile, or `the default account`."""
         self.region = region
         self._open_session = open_session
         self._lock = threading.Lock()
-        self._session: AwsSession | None = None
+        self._sessions: dict[int, AwsSession] = {}
         self._id: str | None = None
 
     @property
@@ -34,32 +40,38 @@ class Account:
 
     @property
     def session(self) -> "AwsSession":
-        """Its session. botocore repeats no call of it: an evacuation reads before it writes again."""
+        """The session for changes. botocore repeats no call of it: an evacuation reads before it writes again."""
+        return self._get_session(1)
+
+    @property
+    def reader(self) -> "AwsSession":
+        """The session for lists of resources. botocore repeats its calls when AWS throttles them."""
+        return self._get_session(READ_ATTEMPTS)
+
+    def _get_session(self, max_attempts: int) -> "AwsSession":
         with self._lock:
-            if self._session is None:
-                self._session = self._open_session(self.region)
-            return self._session
+            if max_attempts not in self._sessions:
+                self._sessions[max_attempts] = self._open_session(self.region, max_attempts)
+            return self._sessions[max_attempts]
 
     def get_id(self) -> str:
         """Return the number of the account. The first call asks AWS, which also proves that the credentials work."""
         if self._id is None:
-            self._id = str(self.session.client("sts").get_caller_identity()["Account"])
+            self._id = str(self.reader.client("sts").get_caller_identity()["Account"])
         return self._id
 
     def close(self) -> None:
-        """Close the session. May be repeated."""
+        """Close its sessions. May be repeated."""
         with self._lock:
-            if self._session is not None:
-                self._session.close()
+            for session in self._sessions.values():
+                session.close()
 
 
 class Accounts:
     """All accounts of the settings. Thread-safe; use as a context manager, or call `close`."""
 
-    def __init__(
-        self, openers: "Sequence[tuple[str, Callable[[str], AwsSession]]]", find_region: Callable[[Zone], str]
-    ) -> None:
-        """`openers` has the name of each account, and a function that opens a session in a region.
+    def __init__(self, openers: "Sequence[tuple[str, SessionOpener]]", find_region: Callable[[Zone], str]) -> None:
+        """`openers` has the name of each account, and a function that opens a session.
 
         `find_region` returns the region of a zone, and raises NotFound if it is unknown.
         """

@@ -55,7 +55,7 @@ def build_resource(arn: str, name: str, zones: Iterable[str], **details: Any) ->
 
 def find_candidates(account: Account, zone: Zone, managed: Collection[str]) -> Candidates:
     """Return what is in a zone of an account, without the ARNs that ARC manages."""
-    session = account.session
+    session = account.reader
     notes: list[str] = []
 
     def read(what: str, call: str, lister: Callable[[], Iterable[Any]]) -> list[Any]:

@@ -15,8 +15,8 @@ from holdfast.evacuate.runner import Runner
 
 
 def open_accounts(url: str) -> Accounts:
-    def open_session(region: str) -> AwsSession:
-        return AwsSession(AwsOptions(region=region, endpoint_url=url, max_attempts=1))
+    def open_session(region: str, max_attempts: int) -> AwsSession:
+        return AwsSession(AwsOptions(region=region, endpoint_url=url, max_attempts=max_attempts))
 
     return Accounts([("the default account", open_session)], lambda _: "us-east-1")
 

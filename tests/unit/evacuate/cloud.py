@@ -15,7 +15,7 @@ class Cloud:
 
     def open(self, accounts: dict[str, str], region: str = "us-east-1") -> Accounts:
         """Return accounts of the settings: their numbers by their names. Every zone is in the region."""
-        openers = [(name, lambda used, number=number: self._open(number, used)) for name, number in accounts.items()]
+        openers = [(name, lambda used, _, number=number: self._open(number, used)) for name, number in accounts.items()]
 
         def find_region(_: Zone) -> str:
             return region

@@ -176,7 +176,7 @@ def build_comment(target: Target) -> str:
 def _discover(account: Account, target: Target) -> Discovery:
     """Find everything in one account."""
     try:
-        session = account.session
+        session = account.reader
         with _translate(session.client(SERVICE)):
             account.get_id()  # proves the credentials before the first write
             items = list(session.paginate(SERVICE, "list_managed_resources"))
