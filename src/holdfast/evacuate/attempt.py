@@ -38,7 +38,7 @@ class Pace:
 
 
 class Stop:
-    """Says whether a run must change nothing more, because it met the evacuation of another zone."""
+    """Says whether a run must change nothing more: it met the evacuation of another zone, or was interrupted."""
 
     reason = ""
     """Why; "" while the run may go on."""
@@ -94,7 +94,8 @@ class Attempt:
         if step.kind is not StepKind.WRITE:
             return step, reading
         if stop.reason:
-            return Step(StepKind.END, EntryState.FAILED, stop.reason), reading
+            state = self._entry.state if is_undoing else EntryState.FAILED
+            return Step(StepKind.END, state, stop.reason), reading
         before, self._written_at = self._written_at, self._clock.monotonic()
         try:
             if is_undoing:

@@ -8,6 +8,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from uuid import uuid4
 
 from msgspec import Struct
@@ -131,9 +132,10 @@ class Runner:
                 elif known is None or known.state is EntryState.FAILED:
                     waiting.append(entry)
         stop = Stop()
-        for stage in self._sort_by_stage(waiting, lambda action: action.evacuation_stage):
-            for entry in self._change_all(stage, claim, EntryState.INTENDED, stop):
-                final[entry.resource] = entry
+        with _released_when_interrupted(claim):
+            for stage in self._sort_by_stage(waiting, lambda action: action.evacuation_stage):
+                for entry in self._change_all(stage, claim, EntryState.INTENDED, stop):
+                    final[entry.resource] = entry
         run = claim.update(state=RunState.EVACUATED, holder="", held_until=0.0)
         return Report(run=run, entries=list(final.values()))
 
@@ -143,9 +145,10 @@ class Runner:
         entries = [each for each in self._journal.read_entries(run.zone) if each.run == run.id]
         chosen = [each for each in entries if each.state.is_open and (not types or each.type in types)]
         done = {}
-        for stage in self._sort_by_stage(chosen, lambda action: action.restoration_stage):
-            for entry in self._change_all(stage, claim, EntryState.RESTORING, Stop()):
-                done[entry.resource] = entry
+        with _released_when_interrupted(claim):
+            for stage in self._sort_by_stage(chosen, lambda action: action.restoration_stage):
+                for entry in self._change_all(stage, claim, EntryState.RESTORING, Stop()):
+                    done[entry.resource] = entry
         final = [done.get(each.resource, each) for each in entries]
         if any(each.state.is_open for each in final):
             return Report(run=claim.update(state=RunState.EVACUATED, holder="", held_until=0.0), entries=final)
@@ -187,10 +190,16 @@ class Runner:
         intended = [replace(each, state=intent, number=claim.run.number, at=now) for each in entries]
         self._journal.write_entries(intended)
         paces = {each.action: Pace(WORKERS) for each in intended}
-        with ThreadPoolExecutor(WORKERS * len(paces) or 1) as pool:
-            futures = [pool.submit(self._change, each, claim, paces[each.action], stop) for each in intended]
+        pool = ThreadPoolExecutor(WORKERS * len(paces) or 1)
+        futures = [pool.submit(self._change, each, claim, paces[each.action], stop) for each in intended]
+        try:
             for future in futures:
                 yield future.result()
+        except KeyboardInterrupt:  # changes under way are finished and recorded, further ones are not begun
+            stop.reason = "not changed, because the run was interrupted"
+            raise
+        finally:
+            pool.shutdown(cancel_futures=True)
 
     def _change(self, entry: Entry, claim: Claim, pace: Pace, stop: Stop) -> Entry:
         """Make or undo one change, and record the outcome."""
@@ -223,6 +232,17 @@ class Runner:
 
 _FAILURES = {EntryState.INTENDED: EntryState.FAILED, EntryState.RESTORING: EntryState.RESTORING}
 """The state of an entry whose change was refused. One that cannot be undone stays open."""
+
+
+@contextmanager
+def _released_when_interrupted(claim: Claim) -> Iterator[None]:
+    """Release the claim after Ctrl-C, so that the run can be resumed or restored at once."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        with suppress(HoldfastError):
+            claim.update(holder="", held_until=0.0)
+        raise
 
 
 def _discover(action: Action, target: Target) -> Discovery:

@@ -197,6 +197,28 @@ def test_a_kill_at_any_step_of_a_restore_is_continued_by_the_next_one() -> None:
     assert steps > 15
 
 
+def test_after_an_interrupt_nothing_more_is_changed_and_the_run_can_be_continued_at_once() -> None:
+    plane, journal, clock = ControlPlane(40), MemoryJournal(), FakeClock()
+    before = plane.copy()
+
+    def interrupt(name: str) -> None:
+        if name == "arn:010":
+            raise KeyboardInterrupt
+
+    for undo in (False, True):
+        plane.before_write = interrupt
+        with pytest.raises(KeyboardInterrupt):
+            restore(build(plane, journal, clock)) if undo else evacuate(build(plane, journal, clock))
+        plane.before_write = lambda _: None
+        assert plane.writes < 40
+        assert journal.read_runs().open[0].holder == ""
+        if not undo:
+            assert states(resume(build(plane, journal, clock))) == {EntryState.APPLIED}
+            plane.writes = 0
+    assert restore(build(plane, journal, clock)).problems == []
+    assert plane.copy() == before
+
+
 def test_of_two_runs_one_wins_and_the_other_is_told_who_holds_it() -> None:
     plane, journal, clock = ControlPlane(2), MemoryJournal(), FakeClock()
     evacuate(build(plane, journal, clock))
