@@ -5,7 +5,7 @@ Needs only the settings, AWS credentials and the journal, not the server. With -
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
@@ -104,11 +104,13 @@ def evacuate(
         if not confirm(question, yes=yes):
             print_result({"evacuated": False}, "Nothing was changed.", as_json=json)
             return
-        report = evacuations.evacuate(proposal, reason, overrides)
+        with _explain_interrupt(zone):
+            report = evacuations.evacuate(proposal, reason, overrides)
         _print_report(report, evacuations, as_json=json)
         if stay:
             print_note("renewing what expires until Ctrl-C", as_json=json)
-            evacuations.stay(report.run)
+            with suppress(KeyboardInterrupt):
+                evacuations.stay(report.run)
     _raise_problems(report)
 
 
@@ -129,7 +131,8 @@ def resume(
         for run in _find_open(evacuations, zone, workload):
             if run.state is RunState.RESTORING:
                 raise Conflict(f"run {run.id} is being restored: continue that with `holdfast zone restore {run.zone}`")
-            report = evacuations.resume(run)
+            with _explain_interrupt(run.zone):
+                report = evacuations.resume(run)
             _print_report(report, evacuations, as_json=json)
             _raise_problems(report)
 
@@ -156,7 +159,8 @@ def restore(
     reports = []
     with _open(options) as evacuations:
         for run in _find_open(evacuations, zone, workload):
-            reports.append(evacuations.restore(run, type))
+            with _explain_interrupt(run.zone):
+                reports.append(evacuations.restore(run, type))
             _print_report(reports[-1], evacuations, as_json=json)
     for report in reports:
         _raise_problems(report)
@@ -231,6 +235,18 @@ def _open(options: ZoneOptions) -> Iterator[Evacuations]:
             return
         with open_local(options.load(), show) as evacuations:
             yield evacuations
+
+
+@contextmanager
+def _explain_interrupt(zone: str) -> Iterator[None]:
+    try:
+        yield
+    except KeyboardInterrupt:
+        print_note(
+            f"interrupted: finish it with `holdfast zone resume {zone}`, or undo it with `holdfast zone restore {zone}`",
+            as_json=False,
+        )
+        raise
 
 
 def _find_open(evacuations: Evacuations, zone: str | None, workload: str | None) -> Sequence[Run]:
