@@ -243,7 +243,7 @@ def _explain_interrupt(zone: str) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         print_note(
-            f"interrupted: finish it with `holdfast zone resume {zone}`, or undo it with `holdfast zone restore {zone}`",
+            f"interrupted: go on with `holdfast zone resume {zone}`, or undo it with `holdfast zone restore {zone}`",
             as_json=False,
         )
         raise
