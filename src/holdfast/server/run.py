@@ -20,6 +20,7 @@ from holdfast._background import BackgroundLoop, constant_backoff
 from holdfast._clock import SystemClock
 from holdfast._errors import EngineUnavailable, NotAllowed
 from holdfast._listen import get_base_url, listen
+from holdfast._process import ProcessIdentity, encode_identity
 from holdfast._secret import check_url
 from holdfast.alerts import AlertStore
 from holdfast.alerts import store as alert_store
@@ -45,7 +46,7 @@ from holdfast.server.alarms import AlarmReports
 from holdfast.server.app import create_app
 from holdfast.server.connections import Connections
 from holdfast.server.credentials import SUBSYSTEM, CredentialStore
-from holdfast.server.detection.lease import DetectionLease, ProcessIdentity, encode_identity
+from holdfast.server.detection.lease import DetectionLease
 from holdfast.server.detection.process import DetectionProcess
 from holdfast.server.metrics import ServerMetrics
 from holdfast.server.protocol import HttpProtocol, WebSocketProtocol

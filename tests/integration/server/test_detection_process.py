@@ -13,12 +13,13 @@ import pytest
 import uvloop
 
 from holdfast import EngineUnavailable, InvalidValue, VerdictKind, Zone, ZoneState
+from holdfast._process import ProcessIdentity, encode_identity
 from holdfast.config import Settings, WorkloadSettings
 from holdfast.config.settings import DatabaseSettings
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.server.detection import process
 from holdfast.server.detection.child import Channel, decompress
-from holdfast.server.detection.lease import DetectionLease, ProcessIdentity, encode_identity
+from holdfast.server.detection.lease import DetectionLease
 from holdfast.server.detection.messages import IngestResult, ReadStates
 from holdfast.server.detection.process import OUTDATED, RESTARTING, STANDBY, DetectionProcess
 from holdfast.telemetry.query import SeriesQuery

@@ -1,19 +1,12 @@
 """Hold the lease of detection: take it, renew it, and notice its loss. One server evaluates, the others stand by."""
 
 import logging
-import os
-import secrets
-import socket
-import sys
-import uuid
 from collections.abc import Callable, Mapping
-from pathlib import Path
-
-import msgspec
 
 from holdfast._background import BackgroundLoop, constant_backoff
 from holdfast._clock import Clock, SystemClock
 from holdfast._errors import HoldfastError, LeaseLost
+from holdfast._process import ProcessIdentity, decode_identity, encode_identity
 from holdfast._types import Verdict, Zone, ZoneState
 from holdfast.watch import VerdictHandler
 from holdfast.watch.lease import Lease, LeaseStore
@@ -30,58 +23,6 @@ NOTED_SECONDS = 5.0
 """How often a server on standby tells the holder that it waits."""
 FORGOTTEN_SECONDS = 60.0
 """After this long without a word, the holder takes a server on standby to have ended."""
-
-
-class ProcessIdentity(msgspec.Struct, frozen=True):
-    """A process, so that a server on its host can see that it has ended."""
-
-    host: str
-    """The name of the host, for people."""
-    boot: str
-    """Differs between hosts, boots of a host, and namespaces of processes."""
-    pid: int
-    started: str
-    """When it started, in ticks since the boot; "" if the system does not tell."""
-    token: str
-    """Differs between any two processes."""
-
-    @classmethod
-    def of_this_process(cls) -> "ProcessIdentity":
-        pid = os.getpid()
-        _, started = _read_stat(pid)
-        return cls(socket.gethostname(), _read_boot(), pid, started, secrets.token_hex(8))
-
-    def has_ended(self) -> bool:
-        """Return whether the process has surely ended. False if it runs, or cannot be seen from here."""
-        if self.boot != _read_boot():
-            return False
-        if sys.platform == "linux":
-            state, started = _read_stat(self.pid)
-            return state in ("", "Z", "X") or started != self.started
-        try:
-            os.kill(self.pid, 0)
-        except ProcessLookupError:
-            return True
-        except OSError:
-            pass
-        return False
-
-
-def _read_boot() -> str:
-    try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-        return f"{boot}/{Path('/proc/self/ns/pid').readlink()}"
-    except OSError:
-        return f"{socket.gethostname()}/{uuid.getnode()}"
-
-
-def _read_stat(pid: int) -> tuple[str, str]:
-    """Return the state of a process and when it started; "" and "" if there is none, or the system does not tell."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return "", ""
-    return fields[0], fields[19]
 
 
 class DetectionLease:
@@ -226,16 +167,3 @@ class LeasedHandler:
         """Act on a verdict. Raise LeaseLost if another server may act."""
         self._lease.require()
         return self._handler.evacuate(verdict, zones)
-
-
-def encode_identity(identity: ProcessIdentity) -> str:
-    """Return the identity as text, as the lease has it."""
-    return msgspec.json.encode(identity).decode()
-
-
-def decode_identity(text: str) -> ProcessIdentity:
-    """Return the identity in a lease. One that cannot be read, of another release, has not surely ended."""
-    try:
-        return msgspec.json.decode(text, type=ProcessIdentity)
-    except msgspec.DecodeError:
-        return ProcessIdentity("", "", 0, "", "")

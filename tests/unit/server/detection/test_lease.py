@@ -1,28 +1,24 @@
-"""The lease of one server: taken, renewed, lost, released; and the identity of its process."""
+"""The lease of one server: taken, renewed, lost, released."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
 
 from holdfast import EngineUnavailable, LeaseLost, Verdict, VerdictKind
+from holdfast._process import ProcessIdentity, encode_identity
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.server.detection.lease import (
     FORGOTTEN_SECONDS,
     NOTED_SECONDS,
     DetectionLease,
     LeasedHandler,
-    ProcessIdentity,
-    decode_identity,
-    encode_identity,
 )
 from holdfast.testing import FakeClock
 from holdfast.watch.lease import LeaseStore
+from tests.unit.test_process import read_identity, start_process
 
 VERDICT = Verdict(id="one", workload="shop", kind=VerdictKind.ISOLATED, since=1.0, at=2.0)
 
@@ -129,14 +125,8 @@ def test_a_server_that_was_faster_keeps_the_lease(database: SqliteDatabase, monk
 
 
 def test_a_process_that_has_ended_on_this_host_is_replaced_at_once(database: SqliteDatabase) -> None:
-    program = (
-        "import msgspec, sys; from holdfast.server.detection.lease import ProcessIdentity, encode_identity; "
-        "print(encode_identity(ProcessIdentity.of_this_process()), flush=True); sys.stdin.read()"
-    )
-    process = subprocess.Popen([sys.executable, "-c", program], stdin=-1, stdout=-1, text=True)
-    with process:
-        assert process.stdout is not None
-        identity = decode_identity(process.stdout.readline())
+    with start_process() as process:
+        identity = read_identity(process)
         killed, restarted = Server(database, "one", identity), Server(database, "one")
         killed.lease.step()
         restarted.lease.step()
@@ -145,36 +135,6 @@ def test_a_process_that_has_ended_on_this_host_is_replaced_at_once(database: Sql
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it is left as a zombie
         restarted.lease.step()
         assert restarted.lease.is_valid
-    assert identity.has_ended()
-    assert not msgspec.structs.replace(identity, boot="another host").has_ended()
-    own = ProcessIdentity.of_this_process()
-    assert msgspec.structs.replace(own, started="1").has_ended(), "its number was given to another process"
-    assert not decode_identity("of another release").has_ended()
-
-
-def test_without_proc_a_process_is_looked_for_by_its_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.server.detection.lease.sys.platform", "darwin")
-    own = ProcessIdentity.of_this_process()
-    answers: dict[int, type[OSError] | None] = {1: PermissionError, 2: ProcessLookupError, 3: None}
-
-    def kill(pid: int, number: int) -> None:
-        assert number == 0
-        error = answers[pid]
-        if error is not None:
-            raise error
-
-    monkeypatch.setattr(os, "kill", kill)
-    assert [msgspec.structs.replace(own, pid=pid).has_ended() for pid in answers] == [False, True, False]
-
-
-def test_a_host_without_an_id_of_its_boot_is_named_by_its_network_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> str:
-        raise FileNotFoundError
-
-    monkeypatch.setattr(Path, "read_text", fail)
-    identity = ProcessIdentity.of_this_process()
-    assert identity.boot.startswith(f"{identity.host}/")
-    assert identity.started == ""
 
 
 def test_a_lease_that_cannot_be_released_expires(
