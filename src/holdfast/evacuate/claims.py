@@ -1,16 +1,14 @@
 """Claims: which process works on a run. Everything is written to the journal before it takes effect."""
 
 import logging
-import os
-import socket
 import threading
 from collections.abc import Callable
-from uuid import uuid4
 
 from msgspec.structs import replace
 
 from holdfast._clock import Clock
 from holdfast._errors import Conflict, EngineUnavailable, LeaseLost, OutcomeUnknown
+from holdfast._process import ProcessIdentity, decode_identity, encode_identity
 from holdfast.evacuate.journal import (
     CLAIM_SECONDS,
     Journal,
@@ -30,13 +28,19 @@ MAX_CONFLICTS = 20
 RunsChange = Callable[[RecordedRuns], tuple[Run, ...]]
 
 
+def find_ended_holders(recorded: RecordedRuns) -> frozenset[str]:
+    """Return the holders of open runs whose processes ran on this host, and have certainly ended."""
+    holders = {each.holder for each in recorded.open if each.holder}
+    return frozenset(each for each in holders if decode_identity(each).has_ended())
+
+
 class Claims:
     """Creates and claims runs for this process."""
 
     def __init__(self, journal: Journal, clock: Clock) -> None:
         self._journal = journal
         self._clock = clock
-        self._holder = f"{socket.gethostname()}/{os.getpid()}/{uuid4().hex[:6]}"
+        self._holder = encode_identity(ProcessIdentity.of_this_process())
 
     def add(self, run: Run, *, allows_second_zone: bool = False) -> "Claim":
         """Record a new run, and claim it. Raise Conflict if an overlapping run is open."""
@@ -50,7 +54,8 @@ class Claims:
         """Claim an open run. Raise Conflict if another process works on it."""
 
         def change(recorded: RecordedRuns) -> tuple[Run, ...]:
-            return claim_run(recorded, run_id, self._holder, self._clock.wall())
+            ended = find_ended_holders(recorded)
+            return claim_run(recorded, run_id, self._holder, self._clock.wall(), ended=ended)
 
         return Claim(self.change(change, run_id), self, self._clock)
 

@@ -8,7 +8,7 @@ the same time one wins. Entries have the number of the claim that wrote them: a 
 whose run another process has continued, cannot overwrite newer entries.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol
 
@@ -21,7 +21,8 @@ from holdfast._names import get_region_code
 from holdfast._types import Zone
 
 CLAIM_SECONDS = 60.0
-"""Seconds after which another process may continue a run whose process does not renew its claim."""
+"""Seconds after which another process may continue a run whose process does not renew its claim. On the host of that
+process, it may do so as soon as the process has ended."""
 KEPT_RUNS = 20
 """Restored runs that are kept: guards ask when the last evacuation began, and people look back."""
 
@@ -51,7 +52,7 @@ class Run(Struct, frozen=True, kw_only=True):
     """The guards that were overridden, by name, and the reason that was given."""
     state: RunState = RunState.EVACUATING
     holder: str = ""
-    """The process that works on it; "" if none does."""
+    """The process that works on it, as text; "" if none does."""
     held_until: float = 0.0
     number: int = 0
     """Number of the claim. It grows with every claim of any run."""
@@ -180,12 +181,22 @@ def add_run(
     return (*recorded.runs, _hold(wanted, holder, recorded.version, now))
 
 
-def claim_run(recorded: RecordedRuns, run_id: str, holder: str, now: float) -> tuple[Run, ...]:
-    """Return the runs after `holder` has begun to work on one. Raise Conflict if another process works on it."""
+def is_held(run: Run, now: float, ended: Collection[str] = ()) -> bool:
+    """Return whether a process works on a run. `ended` has the holders whose processes have certainly ended."""
+    return run.holder not in ("", *ended) and now < run.held_until
+
+
+def claim_run(
+    recorded: RecordedRuns, run_id: str, holder: str, now: float, *, ended: Collection[str] = ()
+) -> tuple[Run, ...]:
+    """Return the runs after `holder` has begun to work on one. Raise Conflict if another process works on it.
+
+    `ended` has the holders whose processes have certainly ended: nobody waits for their claims.
+    """
     found = find_run(recorded, run_id)
     if found is None or not found.is_open:
         raise Conflict(f"run {run_id} is not open any more: it was restored")
-    if found.holder not in ("", holder) and now < found.held_until:
+    if found.holder != holder and is_held(found, now, ended):
         raise Conflict(
             f"{describe_run(found, now)}: wait until it has ended, or "
             f"{found.held_until - now:.0f} s if its process died"

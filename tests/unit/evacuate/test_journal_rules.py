@@ -21,6 +21,7 @@ from holdfast.evacuate.journal import (
     describe_run,
     end_run,
     find_run,
+    is_held,
     update_run,
 )
 
@@ -60,10 +61,25 @@ def test_only_one_process_works_on_a_run() -> None:
         claimed = find_run(RecordedRuns(4, claim_run(held, "hf-1", holder, now)), "hf-1")
         assert claimed is not None
         assert (claimed.holder, claimed.number, claimed.held_until) == (holder, 4, now + CLAIM_SECONDS)
+    assert find_run(RecordedRuns(4, claim_run(held, "hf-1", "b", NOW + 40, ended={"a"})), "hf-1") is not None
+    with pytest.raises(Conflict):
+        claim_run(held, "hf-1", "b", NOW + 40, ended={"c"})
     released = RecordedRuns(3, (replace(RUN, holder="", held_until=NOW + 50),))
     assert claim_run(released, "hf-1", "b", NOW)[0].holder == "b"
     with pytest.raises(Conflict, match="run hf-9 is not open any more"):
         claim_run(held, "hf-9", "b", NOW)
+
+
+def test_a_run_is_held_until_its_claim_expires_or_its_process_has_ended() -> None:
+    (held,) = add_run(RecordedRuns(0, ()), RUN, "a", NOW)
+    for now, ended, expected in (
+        (NOW, (), True),
+        (NOW, ("a",), False),
+        (NOW, ("b",), True),
+        (NOW + CLAIM_SECONDS, (), False),
+    ):
+        assert is_held(held, now, ended) is expected
+    assert not is_held(replace(held, holder=""), NOW)
 
 
 def test_a_process_whose_run_was_claimed_can_change_nothing() -> None:
