@@ -6,16 +6,18 @@ continues the run. While it lives, it renews changes that expire.
 
 import logging
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from enum import StrEnum
 
 from holdfast._background import BackgroundLoop, constant_backoff
 from holdfast._clock import Clock
 from holdfast._errors import Conflict, HoldfastError
 from holdfast._types import Verdict, VerdictKind, Zone, ZoneState
+from holdfast.evacuate.claims import find_ended_holders
 from holdfast.evacuate.evacuator import Evacuator, Proposal
 from holdfast.evacuate.guards import describe_refusals
-from holdfast.evacuate.journal import EntryState, Run, RunState
+from holdfast.evacuate.journal import EntryState, Run, RunState, is_held
 from holdfast.evacuate.runner import Report
 
 logger = logging.getLogger("holdfast.evacuate")
@@ -117,29 +119,29 @@ class EvacuationService:
         if self.mode is not EvacuationMode.AUTOMATIC:
             self._tell(verdict, f"evacuation.mode is {self.mode}. {build_advice(zone, workload, self.mode)}")
             return
-        self._work(zone, workload, lambda: self._evacuate(verdict))
+        with suppress(Conflict), self._reserve(zone, workload) as work:  # it may be under way
+            work(lambda: self._evacuate(verdict))
 
     def begin(self, proposal: Proposal, *, by: str) -> Run:
         """Start a run that a person asked for, and return it. Raise Conflict if a guard refuses."""
         target = proposal.plan.target
-        claim, plan = self.evacuator.begin(proposal, by=by, by_server=True)
-        self._work(target.zone, target.workload, lambda: _report(self.evacuator.evacuate(claim, plan)))
+        with self._reserve(target.zone, target.workload) as work:
+            claim, plan = self.evacuator.begin(proposal, by=by, by_server=True)
+            work(lambda: _report(self.evacuator.evacuate(claim, plan)))
         return claim.run
 
     def begin_restore(self, run: Run, *, types: Sequence[str] = ()) -> Run:
         """Start to undo a run, and return it. Raise Conflict if another process works on it."""
-        claim = self.evacuator.claim(run)
-        self._work(run.zone, run.workload, lambda: _report(self.evacuator.restore(claim, types=types)))
+        with self._reserve(run.zone, run.workload) as work:
+            claim = self.evacuator.claim(run)
+            work(lambda: _report(self.evacuator.restore(claim, types=types)))
         return claim.run
 
     def begin_resume(self, run: Run) -> Run:
         """Start to continue a run, and return it. Raise Conflict if another process works on it."""
-        claim = self.evacuator.claim(run)
-        self._work(
-            run.zone,
-            run.workload,
-            lambda: _report(self.evacuator.evacuate(claim, self.evacuator.plan_again(claim.run))),
-        )
+        with self._reserve(run.zone, run.workload) as work:
+            claim = self.evacuator.claim(run)
+            work(lambda: _report(self.evacuator.evacuate(claim, self.evacuator.plan_again(claim.run))))
         return claim.run
 
     def _evacuate(self, verdict: Verdict) -> None:
@@ -164,30 +166,42 @@ class EvacuationService:
             self._told[verdict.id] = message
             logger.warning("%s", message)
 
-    def _work(self, zone: Zone, workload: str | None, work: Callable[[], None]) -> None:
-        """Do work in the background, unless this process already works on the same zone and workload."""
+    @contextmanager
+    def _reserve(self, zone: Zone, workload: str | None) -> Iterator[Callable[[Callable[[], None]], None]]:
+        """Yield a function that does work in the background. Raise Conflict if this process works on the zone already.
+
+        A claim does not prevent that: it is for other processes.
+        """
         key = zone, workload
         with self._lock:
             if key in self._running:
-                return
+                raise Conflict(
+                    f"this process is evacuating or restoring {zone} for {workload or 'all workloads'} already: wait "
+                    "until it has ended"
+                )
             self._running.add(key)
 
-        def run() -> None:
-            try:
-                work()
-            except HoldfastError as error:
-                logger.error("the evacuation of %s for %s was interrupted: %s", zone, workload or "all", error)  # noqa: TRY400
-            except Exception:
-                logger.exception("the evacuation of %s for %s was interrupted", zone, workload or "all")
-            finally:
-                with self._lock:
-                    self._running.discard(key)
-
-        try:
-            self._run_in_background(run)
-        except BaseException:
+        def release() -> None:
             with self._lock:
                 self._running.discard(key)
+
+        def start(work: Callable[[], None]) -> None:
+            def run() -> None:
+                try:
+                    work()
+                except HoldfastError as error:
+                    logger.error("the evacuation of %s for %s was interrupted: %s", zone, workload or "all", error)  # noqa: TRY400
+                except Exception:
+                    logger.exception("the evacuation of %s for %s was interrupted", zone, workload or "all")
+                finally:
+                    release()
+
+            self._run_in_background(run)
+
+        try:
+            yield start
+        except BaseException:
+            release()
             raise
 
     def _step(self) -> float:
@@ -199,10 +213,11 @@ class EvacuationService:
 
     def continue_runs(self) -> None:
         """Continue every run that a server started and that no process works on any more."""
-        now = self._clock.wall()
-        for run in self.evacuator.read_runs().open:
-            is_left = run.by_server and (not run.holder or now >= run.held_until)
-            if not is_left or run.state not in (RunState.EVACUATING, RunState.RESTORING):
+        recorded = self.evacuator.read_runs()
+        now, ended = self._clock.wall(), find_ended_holders(recorded)
+        for run in recorded.open:
+            is_interrupted = run.state in (RunState.EVACUATING, RunState.RESTORING) and not is_held(run, now, ended)
+            if not run.by_server or not is_interrupted:
                 continue
             try:
                 if run.state is RunState.RESTORING:

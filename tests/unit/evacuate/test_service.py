@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from holdfast import Conflict, EngineUnavailable, Verdict, VerdictKind, Zone, ZoneState
+from holdfast._process import ProcessIdentity
 from holdfast.evacuate.journal import CLAIM_SECONDS, RunState
 from holdfast.evacuate.journals.memory import MemoryJournal
 from holdfast.evacuate.service import EvacuationMode, EvacuationService, build_advice
@@ -187,11 +188,49 @@ def test_two_requests_for_the_same_zone_start_one_run() -> None:
     service = EvacuationService(evacuator, world.clock, mode=EvacuationMode.CONFIRM, run_in_background=held.append)
     proposal = evacuator.prepare(ZONE, "shop", reason="approved", overrides={"verdict": "seen"})
     service.begin(proposal, by="one")
-    with pytest.raises(Conflict, match="of one has been evacuating use1-az1"):
+    with pytest.raises(Conflict, match="this process is evacuating or restoring use1-az1 for shop already"):
         service.begin(evacuator.prepare(ZONE, "shop", overrides={"verdict": "a", "pause": "a"}), by="two")
-    for work in held:
-        work()
-    assert world.out == {ZONE}
+    world.judge()
+    held.pop()()
+    assert (world.out, held) == ({ZONE}, [])
+
+
+def test_a_run_that_is_under_way_is_not_taken_from_its_own_thread() -> None:
+    """Its claim has the same holder, so the claim alone would not refuse."""
+    world, held = World(), list[Callable[[], None]]()
+    evacuator = world.service.evacuator
+    service = EvacuationService(evacuator, world.clock, mode=EvacuationMode.CONFIRM, run_in_background=held.append)
+    proposal = evacuator.prepare(ZONE, "shop", reason="approved", overrides={"verdict": "seen"})
+    run = service.begin(proposal, by="one")
+    for begin in (service.begin_restore, service.begin_resume):
+        with pytest.raises(Conflict, match="wait until it has ended"):
+            begin(run)
+    held.pop()()
+    assert world.journal.read_runs().runs[0].state is RunState.EVACUATED
+    service.begin_restore(run)
+    held.pop()()
+    assert world.out == set()
+    assert world.journal.read_runs().open == ()
+
+
+def test_a_run_whose_process_has_ended_on_this_host_is_continued_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    world = World()
+
+    def kill(_: str) -> None:
+        raise Killed
+
+    world.plane.before_write = kill
+    with pytest.raises(Killed):
+        world.judge()
+    world.plane.before_write = lambda _: None
+    world.service = world.build()
+    world.service.continue_runs()
+    assert world.journal.read_runs().runs[0].state is RunState.EVACUATING
+    monkeypatch.setattr(ProcessIdentity, "has_ended", lambda _: True)
+    world.service.continue_runs()
+    assert world.journal.read_runs().runs[0].state is RunState.EVACUATED
 
 
 def test_an_interrupted_run_is_reported_and_continued(
