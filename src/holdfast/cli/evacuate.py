@@ -31,6 +31,7 @@ from holdfast.cli.zone import ZONES, Others, Workload, ZoneArgument, ZoneOptions
 from holdfast.config import load
 from holdfast.evacuate import GuardName, Proposal
 from holdfast.evacuate.action import PlannedChange
+from holdfast.evacuate.guards import describe_refusals
 from holdfast.evacuate.journal import Entry, EntryState, Run, RunState
 from holdfast.evacuate.runner import Report
 
@@ -65,10 +66,10 @@ def evacuate(
     reason: Annotated[str, Parameter(help="Reason, recorded in the journal, in zonal shifts and in the status.")],
     workload: Workload = None,
     override: Annotated[
-        tuple[GuardName, ...], Parameter(help="Evacuate although this guard refuses. The reason is recorded.")
+        tuple[GuardName, ...], Parameter(help="Evacuate although this guard refuses. Recorded. May be repeated.")
     ] = (),
     yes: Annotated[bool, Parameter(help="Do not ask. Without a verdict, this needs --override verdict.")] = False,
-    stay: Annotated[bool, Parameter(help="Stay until Ctrl-C, and renew what expires.")] = False,
+    stay: Annotated[bool, Parameter(help="Run on until Ctrl-C, and renew what expires.")] = False,
     options: ZoneOptions = ZONES,
     json: Json = False,
 ) -> None:
@@ -80,7 +81,7 @@ def evacuate(
     require_no_others(others)
     require_answer(yes=yes)
     if not reason.strip():
-        raise InvalidValue("--reason is empty: say why, it is recorded")
+        raise InvalidValue("--reason is empty: say why you evacuate the zone, because it is recorded")
     overrides = [str(each) for each in override]
     with _open(options) as evacuations:
         proposal = evacuations.prepare(parse_zone(zone), _check_workload(workload), reason, overrides)
@@ -94,12 +95,12 @@ def evacuate(
         if left:
             names = " ".join(f"--override {each.name}" for each in left)
             raise Conflict(
-                f"{zone} is not evacuated. {'; '.join(f'{each.name}: {each.finding}' for each in left)}. "
-                f"{'; '.join(each.remedy for each in left)}. To do it nevertheless, add {names}"
+                f"{zone} was not evacuated, because guards refuse: {describe_refusals(left)}. To evacuate it "
+                f"nevertheless, add {names}"
             )
         question = f"Evacuate {zone} for {workload or 'all workloads'}?"
         if is_unseen:
-            question = f"There is no verdict about {zone}: only you decide. {question}"
+            question = f"No verdict says that {zone} fails, so the decision is yours. {question}"
             overrides = sorted({*overrides, GuardName.VERDICT})
         if not confirm(question, yes=yes):
             print_result({"evacuated": False}, "Nothing was changed.", as_json=json)
@@ -124,6 +125,7 @@ def resume(
 ) -> None:
     """Finish an evacuation that was interrupted, and renew what expires. Changes that are gone are made again.
 
+    Without ZONE, all open evacuations.
     Example: holdfast zone resume use1-az1
     """
     require_no_others(others)
@@ -254,10 +256,10 @@ def _find_open(evacuations: Evacuations, zone: str | None, workload: str | None)
     is_open = [each for each in evacuations.list_runs() if each.is_open]
     found = [each for each in is_open if wanted in (None, each.zone) and named in (None, each.workload)]
     if not found:
-        known = "; ".join(f"{each.zone} for {each.workload or 'all workloads'} is" for each in is_open)
+        known = "; ".join(f"{each.zone} is evacuated for {each.workload or 'all workloads'}" for each in is_open)
         scope = f" of {zone}" if zone else ""
         raise NotFound(
-            f"there is no open evacuation{scope} ({evacuations.location}): {known or 'nothing is'} evacuated"
+            f"there is no open evacuation{scope} ({evacuations.location}): {known or 'no zone is evacuated'}"
         )
     return found
 
@@ -315,12 +317,12 @@ def _describe_unmovable(proposal: Proposal) -> list[str]:
 
 _WORDS = {
     EntryState.APPLIED: "changed",
-    EntryState.FOUND: "changed by others before",
+    EntryState.FOUND: "already changed by others",
     EntryState.RESTORED: "restored",
-    EntryState.KEPT: "kept as others changed it",
+    EntryState.KEPT: "left as others changed it",
     EntryState.FAILED: "failed",
-    EntryState.INTENDED: "unknown: resume the run",
-    EntryState.RESTORING: "not restored: restore again",
+    EntryState.INTENDED: "with unknown outcome",
+    EntryState.RESTORING: "not restored",
 }
 
 
@@ -353,9 +355,10 @@ def _judge_majority(type_: str, states: Counter[EntryState]) -> str:
 def _raise_problems(report: Report) -> None:
     left = [each for each in report.problems if each.state is not EntryState.KEPT]
     if left:
-        command = "restore" if any(each.state is EntryState.RESTORING for each in left) else "resume"
+        is_undoing = any(each.state is EntryState.RESTORING for each in left)
+        command, done = ("restore", "restored") if is_undoing else ("resume", "changed")
         total = format_count(len(report.entries), "resource")
         raise EngineError(
-            f"{len(left)} of {total} were not changed: mend what is listed, then run `holdfast zone {command} "
-            f"{report.run.zone}`"
+            f"{len(left)} of {total} {'was' if len(left) == 1 else 'were'} not {done}: mend what is listed, then run "
+            f"`holdfast zone {command} {report.run.zone}`"
         )

@@ -103,7 +103,9 @@ class Claim:
                 return
             except Conflict as error:
                 raise LeaseLost(str(error)) from error
-        raise LeaseLost(f"the claim of run {self.run.id} has expired, so this process stops: resume the run")
+        raise LeaseLost(
+            f"the claim of run {self.run.id} has expired, so this process stops: run `holdfast zone resume`"
+        )
 
     def update(self, **changes: object) -> Run:
         """Change fields of the run in the journal."""

@@ -110,7 +110,7 @@ class Evacuator:
             plan = self._runner.plan(target)
         guards = self._check(plan, proposal.overrides, verdict or self._find_verdict(target))
         if list_refusals(guards):
-            raise Conflict(f"{target.zone} is not evacuated. {describe_refusals(guards)}")
+            raise Conflict(f"{target.zone} was not evacuated, because guards refuse: {describe_refusals(guards)}")
         used = {str(each.name): each.override for each in guards if each.override}
         return self._runner.begin(plan, by=by, by_server=by_server, overrides=used), plan
 

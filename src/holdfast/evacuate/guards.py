@@ -84,7 +84,7 @@ def check_guards(situation: Situation, overrides: Mapping[str, str]) -> list[Gua
         if name not in list(GuardName):
             raise InvalidValue(f"there is no guard {name}: expected one of {', '.join(GuardName)}")
         if not reason.strip():
-            raise InvalidValue(f"the guard {name} is overridden without a reason: say why, it is recorded")
+            raise InvalidValue(f"the guard {name} is overridden without a reason: give one, because it is recorded")
     results = []
     for guard, check in _GUARDS.items():
         found = check(situation)
@@ -124,19 +124,17 @@ def _check_other_zone(situation: Situation) -> _Finding:
     ]
     signs += sorted(
         {
-            f"{each.source} moved traffic away from {each.zone}"
+            f"traffic was moved away from {each.zone} by {each.source}"
             for found in situation.discoveries.values()
             for each in found.other_evacuations
             if each.zone != zone
         }
     )
     if not signs:
-        resources = sum(len(found.resources) for found in situation.discoveries.values())
-        return _Finding(
-            True, f"no other zone is out or shifted, by {format_count(resources, 'resource')} and the journal"
-        )
+        resources = format_count(sum(len(found.resources) for found in situation.discoveries.values()), "resource")
+        return _Finding(True, f"no other zone is out or shifted: asked the journal, the status store and {resources}")
     if len(signs) > MAX_SIGNS:
-        signs = [*signs[:MAX_SIGNS], f"{len(signs) - MAX_SIGNS} more signs"]
+        signs = [*signs[:MAX_SIGNS], f"and {format_count(len(signs) - MAX_SIGNS, 'more sign')}"]
     return _Finding(
         False,
         f"{'; '.join(signs)}: a second zone must not be evacuated",
@@ -147,9 +145,9 @@ def _check_other_zone(situation: Situation) -> _Finding:
 def _check_last_zone(situation: Situation) -> _Finding:
     others = sorted(set(situation.zones) - {situation.zone})
     if not situation.zones:
-        return _Finding(True, "the other zones are unknown: no workload is configured")
+        return _Finding(True, "no workload is configured, so the other zones are unknown")
     if others:
-        return _Finding(True, f"{format_count(len(others), 'zone')} remain: {', '.join(others)}")
+        return _Finding(True, f"{format_count(len(others), 'other zone')}: {', '.join(others)}")
     return _Finding(
         False, f"{situation.zone} is the only zone of the workload", "add another zone to the workload first"
     )
@@ -160,21 +158,23 @@ def _check_verdict(situation: Situation) -> _Finding:
     if verdict is None:
         return _Finding(
             False,
-            "there is no verdict: no detection of this installation watches the workload",
-            "ask the server that does (--server), or look at your own dashboards",
+            "there is no verdict: detection does not run here, or has not judged the workload yet",
+            "ask the server that watches the workload (--server URL), or decide by your own dashboards",
         )
     age = max(situation.now - verdict.at, 0.0)
     if age > MAX_VERDICT_AGE:
         return _Finding(
             False,
-            f"the verdict is {age:.0f} s old, and only {MAX_VERDICT_AGE:.0f} s are allowed: it says nothing about now",
+            f"the verdict is {age:.0f} s old, more than {MAX_VERDICT_AGE:.0f} s: it says nothing about the present",
             "check that the server runs and that telemetry arrives",
         )
     if verdict.kind is VerdictKind.ISOLATED and verdict.zone == situation.zone:
         return _Finding(True, f"{verdict.zone} fails alone, as seen {age:.0f} s ago: {verdict.summary}".rstrip(": "))
     if verdict.kind is VerdictKind.ISOLATED:
         return _Finding(
-            False, f"the verdict names {verdict.zone}, not {situation.zone}", f"evacuate {verdict.zone} instead"
+            False,
+            f"the verdict says that {verdict.zone} fails, not {situation.zone}",
+            f"evacuate {verdict.zone} instead",
         )
     return _Finding(
         False,
@@ -193,15 +193,17 @@ _REMEDIES = {
 
 def _check_unreadable(situation: Situation) -> _Finding:
     found = sorted(
-        f"{name} in {each.scope}: {each.reason}"
+        f"{name} cannot read {each.scope}: {each.reason}"
         for name, discovery in situation.discoveries.items()
         for each in discovery.unreadable
     )
     if not found:
-        return _Finding(True, f"{format_count(len(situation.discoveries), 'action')} could read everything")
+        return _Finding(
+            True, f"{format_count(len(situation.discoveries), 'action')} could read all accounts and stores"
+        )
     return _Finding(
         False,
-        f"cannot read {'; '.join(found)}. So it is unknown whether another zone is evacuated there",
+        f"{'; '.join(found)}. So it is unknown whether another zone is evacuated there",
         "check credentials and network",
     )
 
@@ -217,7 +219,7 @@ def _check_pause(situation: Situation) -> _Finding:
     if not started:
         return _Finding(True, "the journal has no earlier evacuation")
     waited = max(situation.now - max(started), 0.0)
-    text = f"the last evacuation began {waited / 60:.0f} minutes ago, and {MIN_PAUSE / 60:.0f} are needed"
+    text = f"the last evacuation began {waited / 60:.0f} minutes ago; at least {MIN_PAUSE / 60:.0f} must pass"
     if waited >= MIN_PAUSE:
         return _Finding(True, text)
     return _Finding(False, text, f"wait {(MIN_PAUSE - waited) / 60:.0f} minutes, to see its effect")

@@ -223,16 +223,17 @@ def end_run(recorded: RecordedRuns, run: Run, now: float) -> tuple[Run, ...]:
 
 def describe_run(run: Run, now: float) -> str:
     """Return who evacuates which zone, and since when."""
-    what = f"run {run.id} of {run.by} has been {run.state} {run.zone} for {run.workload or 'all workloads'}"
-    if run.state is RunState.EVACUATED:
-        what = f"run {run.id} of {run.by} has evacuated {run.zone} for {run.workload or 'all workloads'}"
+    verb = "has" if run.state is RunState.EVACUATED else "is"
     minutes = max(now - run.started, 0.0) / 60
-    return f"{what}, started {minutes:.0f} minutes ago"
+    return (
+        f"run {run.id}, which {run.by} started {minutes:.0f} minutes ago, {verb} {run.state} {run.zone} for "
+        f"{run.workload or 'all workloads'}"
+    )
 
 
 def _advise(run: Run, zone: Zone) -> str:
     if run.zone != zone:
-        return f"restore {run.zone} first (holdfast zone restore {run.zone}); a second zone is never evacuated"
+        return f"a second zone is never evacuated; restore {run.zone} first (`holdfast zone restore {run.zone}`)"
     if run.state is RunState.EVACUATING:
         return f"continue it with `holdfast zone resume {run.zone}`, or undo it with `holdfast zone restore {run.zone}`"
     return f"undo it with `holdfast zone restore {run.zone}`"

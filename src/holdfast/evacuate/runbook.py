@@ -40,26 +40,35 @@ def build_runbook(
 _TEMPLATE = """\
 # Evacuate a zone of {workload}
 
-Region {region}, zones {zones}. Actions: {actions}. Accounts: {accounts}. Journal: {journal}. Status store:
-{status_store}.
+| | |
+|---|---|
+| region | {region} |
+| zones | {zones} |
+| actions | {actions} |
+| accounts | {accounts} |
+| journal | {journal} |
+| status store | {status_store} |
 
-You need the settings file, AWS credentials and the journal. You do not need the Holdfast server.
+You need the settings file, AWS credentials, and access to the journal and the status store. You do not need the
+Holdfast server.
 
 ## Before you begin
 
 1. Is exactly one zone affected? If several fail, moving traffic does not help.
 2. Can the other zones carry all traffic? Scale them first if you are not sure.
-3. Does another person evacuate a zone already? The plan shows it.
+3. Is another zone evacuated already, by a person or by AWS? The plan shows it.
 
 {commands}
 
 ## If a step was interrupted
 
-`holdfast zone runs` shows how far it is. `resume` finishes it, `restore` undoes it. Both may be repeated.
+`holdfast zone runs` shows how far it is. `holdfast zone resume` finishes it, `holdfast zone restore` undoes it. You may
+repeat both.
 
 ## If a guard refuses
 
-Read its reason. If you know better, repeat the command with `--override GUARD`. The reason is recorded.
+Read what it found. If you know better, repeat the command with `--override GUARD`. The guard and your `--reason` are
+recorded.
 
 ## IAM policy
 

@@ -128,7 +128,9 @@ class Runner:
                 entry = _build_entry(run, name, change, self._clock.wall())
                 known, other = final.get(entry.resource), moved_before.get(entry.resource)
                 if other is not None:  # its entry must stay as it is: it says how to restore the resource
-                    final[entry.resource] = replace(entry, state=EntryState.FOUND, note=f"run {other.run} moved it")
+                    final[entry.resource] = replace(
+                        entry, state=EntryState.FOUND, note=f"run {other.run} has changed it"
+                    )
                 elif known is None or known.state is EntryState.FAILED:
                     waiting.append(entry)
         stop = Stop()
@@ -164,7 +166,7 @@ class Runner:
                 if reading.state is ChangeState.APPLIED:
                     action.renew(entry, reading)
                 else:
-                    lapsed.append(replace(entry, note=reading.note or f"the change is {reading.state}"))
+                    lapsed.append(replace(entry, note=reading.note or f"the change is now {reading.state}"))
             except HoldfastError as error:  # one resource does not stop the others; the next round tries again
                 logger.warning("cannot renew the evacuation of %s: %s", entry.name or entry.resource, error)
         return lapsed

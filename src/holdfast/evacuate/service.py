@@ -50,7 +50,7 @@ def build_command(zone: Zone, workload: str | None, mode: EvacuationMode = Evacu
 def build_advice(zone: Zone, workload: str | None, mode: EvacuationMode) -> str:
     """Return what people should do about a zone that fails alone, in one sentence."""
     if mode is EvacuationMode.AUTOMATIC:
-        return "The server evacuates the zone, if no guard refuses: `holdfast verdict explain` tells."
+        return "The server evacuates the zone, unless a guard refuses: see `holdfast verdict explain`."
     command = build_command(zone, workload, mode)
     return f"{'To approve its evacuation' if mode is EvacuationMode.CONFIRM else 'To evacuate the zone'}: {command}"
 
@@ -172,12 +172,11 @@ class EvacuationService:
 
         A claim does not prevent that: it is for other processes.
         """
-        key = zone, workload
+        key, whom = (zone, workload), workload or "all workloads"
         with self._lock:
             if key in self._running:
                 raise Conflict(
-                    f"this process is evacuating or restoring {zone} for {workload or 'all workloads'} already: wait "
-                    "until it has ended"
+                    f"this process is evacuating or restoring {zone} for {whom} already: wait until it has ended"
                 )
             self._running.add(key)
 
@@ -190,9 +189,9 @@ class EvacuationService:
                 try:
                     work()
                 except HoldfastError as error:
-                    logger.error("the evacuation of %s for %s was interrupted: %s", zone, workload or "all", error)  # noqa: TRY400
+                    logger.error("the evacuation of %s for %s was interrupted: %s", zone, whom, error)  # noqa: TRY400
                 except Exception:
-                    logger.exception("the evacuation of %s for %s was interrupted", zone, workload or "all")
+                    logger.exception("the evacuation of %s for %s was interrupted", zone, whom)
                 finally:
                     release()
 

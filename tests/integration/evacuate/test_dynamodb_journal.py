@@ -258,7 +258,7 @@ class TestOperators:
                 evacuate("ben", quicker[0])
 
         mine.client("dynamodb").meta.events.register("before-call.dynamodb.PutItem", overtake)
-        with pytest.raises(Conflict, match=r"run hf-ben of ben@laptop has evacuated use1-az1 for shop"):
+        with pytest.raises(Conflict, match=r"run hf-ben, which ben@laptop started .* has evacuated use1-az1 for shop"):
             evacuate("ann", mine)
         assert [each.id for each in journal.read_runs().runs] == ["hf-ben"]
         assert {each.run for each in journal.read_entries()} == {"hf-ben"}

@@ -71,7 +71,7 @@ def test_a_guard_that_refuses_is_asked_again_before_the_run_begins() -> None:
     proposal = world.evacuator.prepare(ZONE, "shop")
     assert proposal.refusals == []
     StatusWriter(world.store, world.clock).take_out(OTHER, "shop", by="colleague", reason="az2 fails")
-    with pytest.raises(Conflict, match=r"not evacuated\. other-zone: use1-az2 is out"):
+    with pytest.raises(Conflict, match="not evacuated, because guards refuse: other-zone: use1-az2 is out"):
         world.evacuator.begin(proposal, by="me")
     assert world.evacuator.read_runs().runs == ()
 

@@ -48,7 +48,7 @@ CASES: list[tuple[dict[str, Any], GuardName, str]] = [
     (
         {"runs": RecordedRuns(1, (replace(build_run(TWO), started=NOW - 3600),))},
         GuardName.OTHER_ZONE,
-        "run hf-1 of me@here has been evacuating use1-az2",
+        "run hf-1, which me@here started 60 minutes ago, is evacuating use1-az2",
     ),
     (
         {
@@ -59,7 +59,7 @@ CASES: list[tuple[dict[str, Any], GuardName, str]] = [
             }
         },
         GuardName.OTHER_ZONE,
-        "an autoshift of AWS moved traffic away from use1-az3",
+        "traffic was moved away from use1-az3 by an autoshift of AWS",
     ),
     ({"zones": (ONE,)}, GuardName.LAST_ZONE, "only zone"),
     ({"verdict": None}, GuardName.VERDICT, "there is no verdict"),
@@ -71,7 +71,7 @@ CASES: list[tuple[dict[str, Any], GuardName, str]] = [
             }
         },
         GuardName.UNREADABLE,
-        "zonal-shift in 123456789012 us-east-1: expired",
+        "zonal-shift cannot read 123456789012 us-east-1: expired",
     ),
     (
         {"runs": RecordedRuns(1, (replace(build_run(ONE), state=RunState.RESTORED),))},
@@ -98,7 +98,7 @@ def test_verdicts_about_something_else_refuse() -> None:
         (VerdictKind.INSTANCE, ONE, "the verdict is instance"),
         (VerdictKind.UNKNOWN, ONE, "the verdict is unknown"),
         (VerdictKind.HEALTHY, None, "the verdict is healthy"),
-        (VerdictKind.ISOLATED, TWO, "the verdict names use1-az2, not use1-az1"),
+        (VerdictKind.ISOLATED, TWO, "the verdict says that use1-az2 fails, not use1-az1"),
     ):
         verdict = Verdict(id="v", workload="shop", kind=kind, zone=zone, since=NOW, at=NOW, summary="all fail")
         found = refuse(replace(CLEAR, verdict=verdict))

@@ -122,11 +122,9 @@ def test_what_another_process_has_changed_says_so() -> None:
 
 
 def test_a_run_is_described_by_its_operator_and_its_age() -> None:
-    assert describe_run(RUN, NOW) == (
-        "run hf-1 of me@here has been evacuating use1-az1 for shop, started 2 minutes ago"
-    )
+    assert describe_run(RUN, NOW) == ("run hf-1, which me@here started 2 minutes ago, is evacuating use1-az1 for shop")
     done = replace(RUN, state=RunState.EVACUATED, workload=None)
-    assert describe_run(done, NOW).startswith("run hf-1 of me@here has evacuated use1-az1 for all workloads")
+    assert describe_run(done, NOW).endswith("ago, has evacuated use1-az1 for all workloads")
 
 
 def test_entries_are_open_while_there_may_be_something_to_restore() -> None:

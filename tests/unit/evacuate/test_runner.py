@@ -224,7 +224,9 @@ def test_of_two_runs_one_wins_and_the_other_is_told_who_holds_it() -> None:
     evacuate(build(plane, journal, clock))
     clock.advance(600)
     second = Target(zone=OTHER, workload="shop", run="hf-2")
-    with pytest.raises(Conflict, match="run hf-1 of me@here has evacuated use1-az1 for shop, started 10 minutes ago"):
+    with pytest.raises(
+        Conflict, match="run hf-1, which me@here started 10 minutes ago, has evacuated use1-az1 for shop"
+    ):
         evacuate(build(plane, journal, clock), second)
     again = Target(zone=ZONE, workload=None, run="hf-3")
     with pytest.raises(Conflict, match="holdfast zone restore use1-az1"):
@@ -252,7 +254,7 @@ def test_a_resource_that_another_run_has_moved_keeps_its_entry() -> None:
     before, runner = plane.copy(), build(plane, journal)
     evacuate(runner)
     report = evacuate(runner, Target(zone=ZONE, workload="blog", run="hf-2"))
-    assert {(each.state, each.note) for each in report.entries} == {(EntryState.FOUND, "run hf-1 moved it")}
+    assert {(each.state, each.note) for each in report.entries} == {(EntryState.FOUND, "run hf-1 has changed it")}
     restore(runner, "hf-2")
     assert plane.copy() != before
     restore(runner)

@@ -80,7 +80,7 @@ def test_advice_names_the_command() -> None:
     for mode, words in (
         (EvacuationMode.ADVISE, "To evacuate the zone: holdfast zone evacuate use1-az1 --workload shop --reason ..."),
         (EvacuationMode.CONFIRM, "To approve its evacuation: holdfast zone evacuate use1-az1 --workload shop --reason"),
-        (EvacuationMode.AUTOMATIC, "The server evacuates the zone, if no guard refuses"),
+        (EvacuationMode.AUTOMATIC, "The server evacuates the zone, unless a guard refuses"),
     ):
         assert build_advice(ZONE, "shop", mode).startswith(words)
     assert build_advice(ZONE, None, EvacuationMode.CONFIRM).endswith("use1-az1 --reason ... --server URL")

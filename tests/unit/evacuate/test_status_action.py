@@ -102,7 +102,7 @@ def test_another_zone_that_is_out_is_a_sign_and_refuses() -> None:
     plan = runner.plan(TARGET)
     StatusWriter(store, clock).take_out(OTHER, "shop", by="colleague", reason="az2 fails")
     found = runner.plan(TARGET).discoveries["status"]
-    assert [(each.zone, each.source) for each in found.other_evacuations] == [(OTHER, "the status store main")]
+    assert [(each.zone, each.source) for each in found.other_evacuations] == [(OTHER, "a status in the store main")]
     (entry,) = start(runner, plan).entries
     assert entry.state is EntryState.FAILED
     assert "use1-az2 is out, and only one zone of a region may be out" in entry.note

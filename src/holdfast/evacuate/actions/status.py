@@ -61,7 +61,7 @@ class MarkOut:
             except EngineError as error:
                 unreadable.append(Unreadable(scope=name, reason=str(error)))
                 continue
-            others += [OtherEvacuation(zone=zone, source=f"the status store {name}") for zone in sorted(out)]
+            others += [OtherEvacuation(zone=zone, source=f"a status in the store {name}") for zone in sorted(out)]
             resources.append(Resource(id=f"status:{name}", type=TYPE, name=name))
         return Discovery(resources=resources, other_evacuations=others, unreadable=unreadable)
 

@@ -39,12 +39,17 @@ MAX_ACCOUNTS = 16
 _OURS, _AUTOSHIFT = "ZONAL_SHIFT", "ZONAL_AUTOSHIFT"
 _WEAKER = {"PRACTICE_RUN": "a practice run", "FIS_EXPERIMENT": "an experiment of FIS"}
 """Shifts that ours ends. They are tests, so they are no sign that a zone fails."""
-_CONNECTIONS = "open connections stay until they close; target groups in one zone only, or that fail open, do not move"
+_CONNECTIONS = (
+    "open connections stay until they are closed; target groups that are in one zone only, or that fail open, keep "
+    "their traffic"
+)
 _SIDE_EFFECTS = {
-    "loadbalancer/app": [_CONNECTIONS, "behind a Network Load Balancer, only a shift of that one has an effect"],
+    "loadbalancer/app": [_CONNECTIONS, "if it is behind a Network Load Balancer, only a shift of that has an effect"],
     "loadbalancer/net": [_CONNECTIONS],
-    "autoScalingGroup": ["new instances start in other zones, those in the zone stay, and no policy scales in"],
-    "cluster": ["nodes in the zone are cordoned and get no traffic of services, but their pods stay"],
+    "autoScalingGroup": [
+        "new instances start in other zones; those in the zone stay, and scaling policies do not remove them"
+    ],
+    "cluster": ["nodes in the zone are cordoned and get no traffic of services, but their pods keep running"],
 }
 """By the beginning of the last part of the ARN."""
 _REASONS = {
