@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from holdfast._errors import NotFound
+from holdfast._errors import MissingExtra, NotFound
 from holdfast._names import find_region
 from holdfast._types import StatusStore, Verdict, Zone
 from holdfast.compose import Databases, build_aws_options, get_database_path, open_status_store, require_store
@@ -27,6 +27,9 @@ from holdfast.status.writer import StatusWriter
 if TYPE_CHECKING:
     from holdfast.engines.aws import AwsSession
     from holdfast.evacuate.accounts import SessionOpener
+
+WATCH = "watch"
+"""The subsystem with verdicts. Its own module needs NumPy."""
 
 
 @contextmanager
@@ -85,14 +88,19 @@ def _open_statuses(settings: Settings, databases: Databases) -> StatusStore:
 
 
 def _read_verdicts(settings: Settings, databases: Databases, workload: str | None) -> list[Verdict]:
-    """Return the current verdicts of a workload, or of all. There are none where no server watches."""
-    from holdfast.watch import WatchStore
-    from holdfast.watch.store import SUBSYSTEM
+    """Return the current verdicts of a workload, or of all.
 
-    path = get_database_path(settings, SUBSYSTEM)
+    There are none where no server watches, or where detection is not installed: people must be able to evacuate a zone
+    nevertheless.
+    """
+    path = get_database_path(settings, WATCH)
     if not settings.workload or (path is not None and not path.exists()):
         return []
-    found = WatchStore(databases.database(SUBSYSTEM))
+    try:
+        from holdfast.watch import WatchStore
+    except MissingExtra:
+        return []
+    found = WatchStore(databases.database(WATCH))
     names = [each.name for each in settings.workload if workload in (None, each.name)]
     return [current[1] for name in names if (current := found.load_current(name)) is not None]
 

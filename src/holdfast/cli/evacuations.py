@@ -18,8 +18,7 @@ from holdfast.config.settings import require_known
 from holdfast.evacuate import Evacuator, Proposal
 from holdfast.evacuate.journal import Entry, Run, RunState
 from holdfast.evacuate.runner import Report
-from holdfast.evacuate.service import RENEWAL_SECONDS
-from holdfast.server.routes.evacuations import EvacuationDetails, EvacuationList
+from holdfast.evacuate.service import RENEWAL_SECONDS, EvacuationDetails, EvacuationList
 
 PLAN_TIMEOUT = 60.0
 """Seconds to wait for a server that asks AWS for all resources."""

@@ -22,7 +22,7 @@ from holdfast.demo.shop import WORKLOAD, FaultRequest
 from holdfast.demo.summary import Summary, summarize
 from holdfast.demo.timeline import draw_timeline
 from holdfast.evacuate.journal import EntryState
-from holdfast.server.routes.evacuations import EvacuationDetails, EvacuationList
+from holdfast.evacuate.service import EvacuationDetails, EvacuationList
 from holdfast.status.sources.web import connect, stream_events
 from holdfast.status.wire import StatusSnapshot
 from holdfast.telemetry import BIN_SECONDS

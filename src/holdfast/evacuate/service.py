@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
 
+from msgspec import Struct
+
 from holdfast._background import BackgroundLoop, constant_backoff
 from holdfast._clock import Clock
 from holdfast._errors import Conflict, HoldfastError
@@ -17,7 +19,7 @@ from holdfast._types import Verdict, VerdictKind, Zone, ZoneState
 from holdfast.evacuate.claims import find_ended_holders
 from holdfast.evacuate.evacuator import Evacuator, Proposal
 from holdfast.evacuate.guards import describe_refusals
-from holdfast.evacuate.journal import EntryState, Run, RunState, is_held
+from holdfast.evacuate.journal import Entry, EntryState, Run, RunState, is_held
 from holdfast.evacuate.runner import Report
 
 logger = logging.getLogger("holdfast.evacuate")
@@ -39,6 +41,20 @@ class EvacuationMode(StrEnum):
     """People are told; the server evacuates when one of them approves."""
     AUTOMATIC = "automatic"
     """The server evacuates at once, if no guard refuses."""
+
+
+class EvacuationList(Struct, frozen=True):
+    """The evacuations that the journal has."""
+
+    mode: EvacuationMode
+    runs: Sequence[Run]
+
+
+class EvacuationDetails(Struct, frozen=True):
+    """One evacuation, and what happened to each resource."""
+
+    run: Run
+    entries: Sequence[Entry]
 
 
 def build_command(zone: Zone, workload: str | None, mode: EvacuationMode = EvacuationMode.ADVISE) -> str:

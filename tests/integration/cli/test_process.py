@@ -83,6 +83,19 @@ def test_looking_at_what_was_changed_and_managing_credentials_need_no_server_to_
     assert credential.startswith("hf_")
 
 
+def test_evacuating_a_zone_needs_no_server_to_be_installed(tmp_path: Path) -> None:
+    values = Settings(data_directory=tmp_path / "holdfast-data")
+    with Databases(values) as databases:
+        open_status_store(values, databases)
+    script = "import sys; sys.modules.update(dict.fromkeys(['litestar', 'uvicorn', 'numpy', 'boto3']))\n"
+    script += "from holdfast.cli import main\n"
+    words = ["zone", "evacuate", "use1-az1", "--reason", "it fails", "--yes", "--override", "verdict"]
+    script += f"sys.exit(main({words}) or main(['zone', 'restore', '--all']))"
+    finished = python(script, tmp_path)
+    assert (finished.returncode, finished.stderr) == (0, "")
+    assert "use1-az1 is restored" in finished.stdout
+
+
 @pytest.mark.parametrize("missing", sampled(["litestar", "uvicorn"]))
 def test_a_server_that_is_not_installed_is_told_with_what_to_install(tmp_path: Path, missing: str) -> None:
     script = (

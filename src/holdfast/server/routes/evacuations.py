@@ -1,7 +1,7 @@
 """Plan evacuations, start, continue and undo them, and show how far they are."""
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
 from litestar import Request, get, post
@@ -12,8 +12,8 @@ from holdfast._errors import Conflict, NotFound
 from holdfast._names import WORKLOAD_PATTERN, ZONE_PATTERN, parse_zone
 from holdfast.config.settings import require_known
 from holdfast.evacuate import EvacuationMode, Proposal
-from holdfast.evacuate.journal import Entry, Run, find_run
-from holdfast.evacuate.service import build_command
+from holdfast.evacuate.journal import Run, find_run
+from holdfast.evacuate.service import EvacuationDetails, EvacuationList, build_command
 from holdfast.server.auth import build_route_options
 from holdfast.server.credentials import Role
 from holdfast.server.state import ServerState, Services
@@ -52,20 +52,6 @@ class RestoreRequest(Struct, frozen=True, forbid_unknown_fields=True):
 
     types: Annotated[tuple[_Name, ...], Meta(max_length=64)] = ()
     """Types of resources; by default, all."""
-
-
-class EvacuationList(Struct, frozen=True):
-    """The evacuations that the journal has."""
-
-    mode: EvacuationMode
-    runs: Sequence[Run]
-
-
-class EvacuationDetails(Struct, frozen=True):
-    """One evacuation, and what happened to each resource."""
-
-    run: Run
-    entries: Sequence[Entry]
 
 
 _READ = build_route_options("evacuations", Role.VIEWER, errors=(400, 404, 500))
