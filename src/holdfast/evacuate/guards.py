@@ -132,7 +132,9 @@ def _check_other_zone(situation: Situation) -> _Finding:
     )
     if not signs:
         resources = format_count(sum(len(found.resources) for found in situation.discoveries.values()), "resource")
-        return _Finding(True, f"no other zone is out or shifted: asked the journal, the status store and {resources}")
+        return _Finding(
+            True, f"no other zone is out or shifted, according to the journal, the status store and {resources}"
+        )
     if len(signs) > MAX_SIGNS:
         signs = [*signs[:MAX_SIGNS], f"and {format_count(len(signs) - MAX_SIGNS, 'more sign')}"]
     return _Finding(

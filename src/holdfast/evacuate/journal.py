@@ -20,6 +20,8 @@ from holdfast._errors import Conflict, LeaseLost
 from holdfast._names import get_region_code
 from holdfast._types import Zone
 
+__all__ = ["Entry", "EntryState", "Journal", "RecordedRuns", "Run", "RunState", "build_conflict", "build_lease_lost"]
+
 CLAIM_SECONDS = 60.0
 """Seconds after which another process may continue a run whose process does not renew its claim. On the host of that
 process, it may do so as soon as the process has ended."""

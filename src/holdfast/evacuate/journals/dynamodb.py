@@ -24,6 +24,8 @@ from holdfast.evacuate.journals import JOURNALS, JournalType
 if TYPE_CHECKING:
     from holdfast.engines.aws import AwsSession
 
+__all__ = ["DynamoJournal"]
+
 WRITERS = 8
 """Entries that are written at the same time. One after another, the thousand entries of a large stage would delay an
 evacuation by about ten seconds. botocore keeps ten connections open."""
