@@ -29,6 +29,7 @@ from holdfast.detect.detectors.outlier import OutlierOptions
 from holdfast.detect.detectors.threshold import ThresholdOptions
 from holdfast.engines.aws import AwsOptions, ZoneOptions
 from holdfast.engines.postgres import PostgresOptions
+from holdfast.evacuate.action import ACTIONS
 from holdfast.server import problems
 from holdfast.server.app import create_app
 from holdfast.server.state import Services
@@ -63,6 +64,7 @@ PACKAGES = (
     "holdfast.engines.postgres",
     "holdfast.engines.sqlite",
     "holdfast.evacuate",
+    "holdfast.evacuate.journals",
     "holdfast.metrics",
     "holdfast.middleware",
     "holdfast.queue",
@@ -98,6 +100,10 @@ MODULES = (
     "holdfast.detect.detectors.calibrated",
     "holdfast.detect.detectors.outlier",
     "holdfast.detect.detectors.threshold",
+    "holdfast.evacuate.action",
+    "holdfast.evacuate.journal",
+    "holdfast.evacuate.journals.dynamodb",
+    "holdfast.evacuate.journals.memory",
     "holdfast.queue.alarms",
     "holdfast.queue.backend",
     "holdfast.queue.events",
@@ -107,6 +113,8 @@ MODULES = (
     "holdfast.queue.watcher",
     "holdfast.shards.batch",
     "holdfast.shards.schemes",
+    "holdfast.simulate.aws.control_plane",
+    "holdfast.simulate.aws.region",
     "holdfast.status.export.discovery",
     "holdfast.status.metrics",
     "holdfast.status.stores.dynamodb",
@@ -172,11 +180,12 @@ def settings() -> dict[str, Setting]:
         defaults = msgspec.to_builtins(DETECTORS.get(name).options_type())
         for option, value in defaults.items():
             found[f"{DETECTOR}.{option}"] = Setting(NO_VARIABLE, msgspec.json.encode(value).decode(), frozenset())
-    del found[CHANNEL_OPTIONS]
-    for name in CHANNELS.names():
-        for field in msgspec.structs.fields(CHANNELS.get(name).options_type):
-            default = REQUIRED if field.required else msgspec.json.encode(field.default).decode()
-            found[f"{CHANNEL_OPTIONS}.{field.name}"] = Setting(NO_VARIABLE, default, _limits(field.type))
+    for table, plugins in ((CHANNEL_OPTIONS, CHANNELS), (ACTION_OPTIONS, ACTIONS)):
+        del found[table]
+        for name in plugins.names():
+            for field in msgspec.structs.fields(plugins.get(name).options_type):
+                default = REQUIRED if field.required else msgspec.json.encode(field.default).decode()
+                found[f"{table}.{field.name}"] = Setting(NO_VARIABLE, default, _limits(field.type))
     return found
 
 
@@ -184,6 +193,8 @@ DETECTOR = "workload[].detector"
 """A table whose settings are those of the detector that it names."""
 CHANNEL_OPTIONS = "alert[].options"
 """A table whose settings are those of the channel of the alert."""
+ACTION_OPTIONS = "evacuation.action[].options"
+"""A table whose settings are those of the action."""
 
 
 def _shown(path: SettingPath) -> str:
