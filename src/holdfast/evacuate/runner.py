@@ -116,7 +116,10 @@ class Runner:
         return self._claims.claim(run_id)
 
     def evacuate(self, claim: Claim, plan: Plan) -> Report:
-        """Make the changes of a plan. For a run that was interrupted, changes that are gone are made again."""
+        """Make the changes of a plan. For a run that was interrupted, changes that are gone are made again.
+
+        If another zone is evacuated meanwhile, only reads are made.
+        """
         run = claim.update(state=RunState.EVACUATING)
         recorded = self._journal.read_entries(run.zone)
         final = {each.resource: each for each in recorded if each.run == run.id}
@@ -134,6 +137,7 @@ class Runner:
                 elif known is None or known.state is EntryState.FAILED:
                     waiting.append(entry)
         stop = Stop()
+        stop.reason = _find_obstacle(plan)
         with _released_when_interrupted(claim):
             for stage in self._sort_by_stage(waiting, lambda action: action.evacuation_stage):
                 for entry in self._change_all(stage, claim, EntryState.INTENDED, stop):
@@ -252,6 +256,16 @@ def _discover(action: Action, target: Target) -> Discovery:
         return action.discover(target)
     except HoldfastError as error:
         return Discovery(unreadable=[Unreadable(scope="all accounts", reason=str(error))])
+
+
+def _find_obstacle(plan: Plan) -> str:
+    """Return why a plan must not be carried out, which matters for a run that is continued; "" if it may."""
+    target = plan.target
+    others = [each for found in plan.discoveries.values() for each in found.other_evacuations]
+    other = next((each for each in others if each.zone != target.zone), None)
+    if other is None or target.allows_second_zone:
+        return ""
+    return f"not changed, because {other.zone} is being evacuated, too: by {other.source}"
 
 
 def _build_entry(run: Run, action: str, change: PlannedChange, now: float) -> Entry:

@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 
 from holdfast import Conflict, NotFound, Verdict, VerdictKind, Zone, ZoneState, ZoneStatus
+from holdfast.evacuate.actions.status import MarkOut
+from holdfast.evacuate.actions.zonal_shift import ZonalShift
 from holdfast.evacuate.evacuator import MAX_PLAN_AGE, Evacuator, choose_verdict
 from holdfast.evacuate.guards import GuardName
 from holdfast.evacuate.journal import EntryState, RunState
@@ -112,6 +114,33 @@ def test_a_resumed_run_makes_changes_that_are_gone_again() -> None:
     report = world.evacuator.resume(run)
     assert report.problems == []
     assert world.plane.zones["arn:001"] == {OTHER}
+
+
+def test_a_resumed_run_changes_nothing_while_another_zone_is_evacuated() -> None:
+    world = World(2)
+    run = world.evacuate().run
+    world.plane.write("arn:001", {ZONE, OTHER}, None)
+    world.plane.writes = 0
+    writer = StatusWriter(world.store, world.clock)
+    writer.take_out(OTHER, "shop", by="colleague", reason="az2 fails", force=True)
+    (problem,) = world.evacuator.resume(run).problems
+    assert (problem.resource, problem.state, world.plane.writes) == ("arn:001", EntryState.FAILED, 0)
+    assert "because use1-az2 is being evacuated, too" in problem.note
+    writer.bring_in(OTHER, "shop", by="colleague", reason="fixed")
+    assert world.evacuator.resume(run).problems == []
+    assert world.plane.zones["arn:001"] == {OTHER}
+
+
+def test_a_zone_is_marked_as_out_first_and_as_in_last() -> None:
+    """As long as a resource is moved, the status prevents that another zone is evacuated."""
+    assert MarkOut.evacuation_stage < ZonalShift.evacuation_stage
+    assert MarkOut.restoration_stage > ZonalShift.restoration_stage
+    world, seen = World(2), list[bool]()
+    world.plane.before_write = lambda _: seen.append(ZONE in world.evacuator.read_states("shop"))
+    run = world.evacuate().run
+    world.evacuator.restore(world.evacuator.claim(run))
+    assert seen == [True] * 4
+    assert world.evacuator.read_states("shop") == {}
 
 
 def test_a_zone_without_an_open_run_is_an_error_that_says_what_is_open() -> None:

@@ -41,8 +41,8 @@ class StatusOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 class MarkOut:
     """The action `status`. See `holdfast.evacuate.action.Action`."""
 
-    # First: of two operators who evacuate different zones at the same time, the store stops one.
-    evacuation_stage, restoration_stage = 0, 2
+    # First, and last in a restore: of two operators who evacuate different zones at the same time, the store stops one.
+    evacuation_stage, restoration_stage = 0, 3
     patience = 20.0
     """Seconds. All other actions wait for the stores, so a store that is down must not delay them for long; it is more
     than the settling time of a write."""
