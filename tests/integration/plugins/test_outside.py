@@ -33,10 +33,14 @@ toy = "holdfast_toy:TOY_STORES"
 toy = "holdfast_toy:ToyExporter"
 [project.entry-points."holdfast.alerts"]
 toy = "holdfast_toy:ToyChannel"
+[project.entry-points."holdfast.evacuation_actions"]
+toy = "holdfast_toy:TOY_ACTIONS"
+[project.entry-points."holdfast.evacuation_journals"]
+toy = "holdfast_toy:TOY_JOURNALS"
 """
 
 PACKAGE = '''
-"""A detector, a queue backend, a status store, a metrics exporter and a channel that do nearly nothing themselves."""
+"""Plug-ins of every kind, which do nearly nothing themselves."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,6 +48,9 @@ from pathlib import Path
 from msgspec import Struct
 
 from holdfast import NotFound, Verdict, VerdictKind, Zone
+from holdfast.evacuate.action import ActionType, ChangeState, Discovery, PlannedChange, Reading, Resource
+from holdfast.evacuate.journals import JournalType
+from holdfast.evacuate.journals.database import SqlJournal
 from holdfast.metrics import Exporter
 from holdfast.queue import open_backend
 from holdfast.queue.backend import Capabilities
@@ -144,6 +151,48 @@ class ToyChannel:
 
     def send(self, message, timeout):
         self._path.write_text(message.title)
+
+
+class ToyActionOptions(Struct):
+    file: str = "moved"
+
+
+class ToyAction:
+    """Moves one file: it has the zone and the run while the zone is evacuated."""
+
+    evacuation_stage, restoration_stage = 1, 1
+    patience = 10.0
+
+    def __init__(self, options):
+        self._path = Path(options.file)
+
+    def discover(self, target):
+        return Discovery(resources=[Resource(id=f"file:{self._path}", type="file", name=self._path.name)])
+
+    def plan(self, resource, target):
+        change = {"text": f"{target.zone} {target.run}"}
+        return PlannedChange(resource=resource, description=f"move the file for {target.zone}", change=change)
+
+    def read(self, entry):
+        found = self._path.read_text() if self._path.exists() else None
+        if found is None:
+            return Reading(state=ChangeState.ABSENT)
+        return Reading(state=ChangeState.APPLIED if found == entry.change["text"] else ChangeState.FOUND)
+
+    def apply(self, entry):
+        self._path.write_text(entry.change["text"])
+
+    def restore(self, entry, reading):
+        self._path.unlink()
+
+    def renew(self, entry, reading):
+        pass
+
+
+TOY_ACTIONS = ActionType(
+    open=lambda options, resources: ToyAction(options), options_type=ToyActionOptions, permissions=("toy:Move",)
+)
+TOY_JOURNALS = JournalType("toy:NAME", "[a-z]+", lambda name, resources: SqlJournal(resources.database(name)))
 '''
 
 SETTINGS = """
@@ -161,6 +210,12 @@ name = "mail"
 [evacuation]
 mode = "automatic"
 detectors = ["toy"]
+journal = "toy:runs"
+[[evacuation.action]]
+name = "status"
+[[evacuation.action]]
+name = "toy"
+options = { file = "evacuated" }
 [[alert]]
 name = "paper"
 channel = "toy"
@@ -247,17 +302,44 @@ def test_the_detector_of_the_settings_looks_at_telemetry_and_its_verdict_takes_t
         assert (verdict["kind"], verdict["zone"]) == ("isolated", "use1-az2")
         assert verdict["summary"] == "the toy accuses use1-az2"
         until(lambda: client.get("/status/use1-az2/shop").status_code == 500)
+    [run] = json.loads(command("zone", "runs", "--json"))
     [status] = json.loads(command("zone", "status", "--json"))
-    assert (status["zone"], status["state"], status["reason"]) == ("use1-az2", "out", "verdict shop/toy")
+    assert (status["zone"], status["state"], status["by"]) == ("use1-az2", "out", run["id"])
+    until((server.directory / "evacuated").exists)
+    assert (server.directory / "evacuated").read_text() == f"use1-az2 {run['id']}"
     assert (server.directory / "data" / "zones.sqlite").exists()
     until((server.directory / "told").exists)
     assert (server.directory / "told").read_text() == "shop: verdict isolated (use1-az2)"
+
+
+def test_commands_evacuate_a_zone_with_the_action_and_the_journal_of_the_settings(
+    installed: Path, tmp_path: Path
+) -> None:
+    """Without a server, and in a folder of their own."""
+    (tmp_path / "holdfast.toml").write_text(SETTINGS)
+
+    def run(*words: str) -> str:
+        ran = holdfast("zone", *words, directory=tmp_path, PYTHONPATH=str(installed))
+        assert ran.returncode == 0, ran.stderr
+        return ran.stdout
+
+    words = ("use1-az1", "--reason", "it fails", "--yes", "--override", "verdict", "--json")
+    done = json.loads(run("evacuate", *words))["run"]["id"]
+    assert (tmp_path / "evacuated").read_text() == f"use1-az1 {done}"
+    assert [each["id"] for each in json.loads(run("runs", "--json"))] == [done]
+    assert (tmp_path / "holdfast-data" / "runs.sqlite").exists()
+    restored = run("restore", "use1-az1")
+    assert "journal: toy:runs" in restored
+    assert "  file: 1 restored\n" in restored
+    assert not (tmp_path / "evacuated").exists()
+    assert "toy:Move" in run("runbook", "shop")
 
 
 def test_the_options_of_the_detector_are_shown_and_checked_like_other_settings(command: Callable[..., str]) -> None:
     shown = json.loads(command("check", "--json"))["settings"]
     assert shown["workload[0].detector.accuse"]["value"] == "use1-az2"
     assert shown["workload[0].detector.patience"] == {"value": 1, "from": "default"}
+    assert shown["evacuation.action[1].options.file"]["value"] == "evacuated"
 
 
 def test_a_message_is_sent_over_http_seen_by_a_command_and_handled_by_a_worker(
