@@ -59,12 +59,15 @@ def test_people_are_told_of_a_failing_zone_and_of_its_end(
         hook.wait_for(1)
         opened = hook.requests[0].content
         assert (opened["event"], opened["kind"], opened["zone"]) == ("opened", "isolated", ZONES[1])
+        assert str(opened["advice"]).startswith("The server evacuates the zone")
+        assert str(opened["advice"]) in str(opened["text"])
         verdict = opened["verdict"]
         assert change(operator, "acknowledge", verdict=verdict, by="anna").status_code == 200
         hook.wait_for(2)
         load.failing = None
-        put = operator.put(f"/v1/zones/{ZONES[1]}/shop", json={"state": "in", "reason": "it is well again"})
-        assert put.status_code == 200
+        until(lambda: [each["state"] for each in operator.get("/v1/evacuations").json()["runs"]] == ["evacuated"])
+        (run,) = operator.get("/v1/evacuations").json()["runs"]
+        assert operator.post(f"/v1/evacuations/{run['id']}/restore", json={}).status_code == 200
         hook.wait_for(3)
         beat.wait_for(2)
         until(lambda: operator.get(f"/v1/alerts/{verdict}").json()["deliveries"][-1]["state"] == "delivered")
