@@ -14,7 +14,6 @@ import pytest
 
 from holdfast import NotAllowed, SystemClock, Verdict, VerdictKind, Zone, ZoneStatus
 from holdfast._plugins import Plugins
-from holdfast.cli import evacuations
 from holdfast.engines.aws import AwsOptions, AwsSession
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.evacuate.actions.zonal_shift import ZonalShift
@@ -317,7 +316,7 @@ class TestEvacuate:
             if len(pauses) == 3:
                 raise KeyboardInterrupt
 
-        monkeypatch.setattr(evacuations.time, "sleep", sleep)
+        monkeypatch.setattr("holdfast.cli.evacuations.time.sleep", sleep)
         ran = evacuate(run, ONE, "--stay")
         assert "until Ctrl-C" in ran.err
         assert Counter(region.calls)["UpdateZonalShift"] == 2 * 3
