@@ -98,6 +98,10 @@ class Load:
         return self
 
     def __exit__(self, *exception: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Send no more requests. May be repeated."""
         self._stopped.set()
         self._thread.join()
 
