@@ -3,6 +3,7 @@
 Each kill needs a second or two: a process starts, and is killed at a call that it makes.
 """
 
+import json
 import signal
 import subprocess
 import sys
@@ -21,6 +22,9 @@ from holdfast.simulate.aws.control_plane import ReplyLost, serve
 from holdfast.simulate.aws.protocols import Refusal, ServiceError
 from holdfast.simulate.aws.region import SimulatedRegion
 from tests.integration.evacuate.child import open_accounts
+from tests.integration.server.process import COMMAND, STUCK, environment, holdfast
+from tests.integration.server.test_detection import until
+from tests.support.preloaded import Preloaded
 from tests.table import sampled
 
 RESOURCES = 3
@@ -69,3 +73,42 @@ def test_after_a_kill_a_restore_leaves_no_shift(
                 assert {each.state for each in report.entries} <= {EntryState.RESTORED}
             assert journal.read_runs().open == ()
     assert [each.status for each in region.arc.shifts] == ["CANCELED"] * shifts_of_the_child
+
+
+SETTINGS = """
+[aws]
+endpoint_url = "{url}"
+[[evacuation.action]]
+name = "zonal-shift"
+"""
+
+
+@pytest.mark.parametrize("command", sampled(["resume", "restore"]))
+def test_a_command_that_was_killed_is_continued_or_undone_at_once(command: str, tmp_path: Path) -> None:
+    """Nobody waits for the claim of a process that has ended on the same host."""
+    region, numbers = SimulatedRegion(SystemClock()), count()
+    for number in range(RESOURCES):
+        region.add("cluster", f"shop-{number}")
+    variables = {"AWS_ACCESS_KEY_ID": region.access_key, "AWS_SECRET_ACCESS_KEY": "any"}
+    with serve([region]) as url:
+        (tmp_path / "holdfast.toml").write_text(SETTINGS.format(url=url))
+        words = ["zone", "evacuate", "use1-az1", "--reason", "it fails", "--yes", "--override", "verdict"]
+        child = Preloaded([*COMMAND, *words], cwd=tmp_path, env=environment(**variables), stdout=subprocess.DEVNULL)
+
+        def kill(operation: str) -> None:
+            if operation == "StartZonalShift" and next(numbers) == 0:
+                child.kill()  # this call is carried out nevertheless, but no other one that is under way
+            elif operation == "StartZonalShift":
+                raise ServiceError(Refusal.THROTTLED)
+
+        region.faults = kill
+        assert child.wait(STUCK) == -signal.SIGKILL
+        until(lambda: len(region.arc.shifts) == 1)
+        region.faults = lambda _: None
+        ran = holdfast("zone", command, "use1-az1", "--json", directory=tmp_path, **variables)
+    assert (ran.returncode, ran.stderr) == (0, "")
+    done = {"resume": ("evacuated", "applied", "ACTIVE"), "restore": ("restored", "restored", "CANCELED")}[command]
+    report = json.loads(ran.stdout)
+    assert (report["run"]["state"], {each["state"] for each in report["entries"]}) == (done[0], {done[1]})
+    assert {each.status for each in region.arc.shifts} == {done[2]}
+    assert command == "restore" or len(region.arc.shifts) == RESOURCES
