@@ -15,6 +15,7 @@ import holdfast
 from holdfast.compose import Databases, open_status_store
 from holdfast.config import Settings
 from holdfast.engines.sqlite import SqliteDatabase
+from holdfast.watch import WatchStore
 from tests.integration.server.process import COMMAND, STUCK, HoldfastServer, environment
 from tests.integration.server.process import holdfast as run
 from tests.support.preloaded import Preloaded
@@ -87,6 +88,9 @@ def test_evacuating_a_zone_needs_no_server_to_be_installed(tmp_path: Path) -> No
     values = Settings(data_directory=tmp_path / "holdfast-data")
     with Databases(values) as databases:
         open_status_store(values, databases)
+        WatchStore(databases.database("watch"))
+    zones = '"use1-az1", "use1-az2"'
+    (tmp_path / "holdfast.toml").write_text(f'[[workload]]\nname = "shop"\nregion = "us-east-1"\nzones = [{zones}]\n')
     script = "import sys; sys.modules.update(dict.fromkeys(['litestar', 'uvicorn', 'numpy', 'boto3']))\n"
     script += "from holdfast.cli import main\n"
     words = ["zone", "evacuate", "use1-az1", "--reason", "it fails", "--yes", "--override", "verdict"]
