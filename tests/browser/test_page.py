@@ -77,8 +77,8 @@ def test_the_page_shows_the_verdict_and_the_zone_as_it_is_left(loop: str, browse
     panel = page.locator("#verdicts")
     assert panel.get_by_role("heading").inner_text() == "shop: isolated impact in use1-az2"
     assert re.search(r"Why: use1-az2 (fails|has|takes) \d.*; since \d\d:\d\d:\d\d UTC", panel.inner_text())
-    panel.get_by_text("What to do: use1-az2 is out. When it is healthy again, bring it in:").wait_for(timeout=WAIT)
-    command = f'holdfast zone in use1-az2 --workload shop --reason "..." --server {loop}'
+    panel.get_by_text("What to do: use1-az2 is out. When it is healthy again, bring it back:").wait_for(timeout=WAIT)
+    command = f"holdfast zone restore use1-az2 --workload shop --server {loop}"
     assert panel.locator("code").inner_text() == command
     assert panel.get_by_role("button").inner_text() == "Bring use1-az2 in"
 

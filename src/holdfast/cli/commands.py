@@ -86,14 +86,28 @@ app.command("holdfast.cli.zone:app", name="zone")
 def run(words: Sequence[str]) -> int:
     """Run one command. Return its exit code."""
     try:
-        if not words or words[0] in app.help_flags:
-            for name in app:
-                app[name]  # imports the command, which contains its help text
+        _import_help_texts(words)
         app(words, exit_on_error=False, print_error=False)
     except (HoldfastError, CycloptsError) as error:
         print_error(error, as_json="--json" in words)
         return next((code for kind, code in EXIT_CODES.items() if isinstance(error, kind)), EXIT_FAILED)
     return 0
+
+
+def _import_help_texts(words: Sequence[str]) -> None:
+    """Import the commands that a help page lists, because they contain their help texts."""
+    group = app
+    for word in words:
+        if word in app.help_flags:
+            break
+        if word not in group:
+            return
+        group = group[word]
+    else:
+        if words:
+            return
+    for name in group:
+        group[name]
 
 
 def completion(shell: Literal["bash", "zsh", "fish"], /, *, json: Json = False) -> None:

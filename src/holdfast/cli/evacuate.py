@@ -6,6 +6,7 @@ Needs only the settings, AWS credentials and the journal, not the server. With -
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from time import time
 from typing import Annotated, TypeAlias
 
 from cyclopts import Parameter
@@ -32,7 +33,7 @@ from holdfast.config import load
 from holdfast.evacuate import GuardName, Proposal
 from holdfast.evacuate.action import PlannedChange
 from holdfast.evacuate.guards import describe_refusals
-from holdfast.evacuate.journal import Entry, EntryState, Run, RunState
+from holdfast.evacuate.journal import Entry, EntryState, Run, RunState, require_no_open_run
 from holdfast.evacuate.runner import Report
 
 ZoneToRestore: TypeAlias = Annotated[str | None, Parameter(name="ZONE", help="An AZ-ID such as use1-az1.")]
@@ -69,7 +70,7 @@ def evacuate(
         tuple[GuardName, ...], Parameter(help="Evacuate although this guard refuses. Recorded. May be repeated.")
     ] = (),
     yes: Annotated[bool, Parameter(help="Do not ask. Without a verdict, this needs --override verdict.")] = False,
-    stay: Annotated[bool, Parameter(help="Run on until Ctrl-C, and renew what expires.")] = False,
+    stay: Annotated[bool, Parameter(help="Then keep running, and renew zonal shifts until Ctrl-C.")] = False,
     options: ZoneOptions = ZONES,
     json: Json = False,
 ) -> None:
@@ -82,8 +83,11 @@ def evacuate(
     require_answer(yes=yes)
     if not reason.strip():
         raise InvalidValue("--reason is empty: say why you evacuate the zone, because it is recorded")
+    if stay and options.server is not None:
+        raise InvalidValue("--stay is for evacuations in this process: the server renews zonal shifts by itself")
     overrides = [str(each) for each in override]
     with _open(options) as evacuations:
+        require_no_open_run(evacuations.list_runs(), parse_zone(zone), _check_workload(workload), time())
         proposal = evacuations.prepare(parse_zone(zone), _check_workload(workload), reason, overrides)
         if not json:
             _print_proposal(proposal, overrides)
@@ -105,13 +109,16 @@ def evacuate(
         if not confirm(question, yes=yes):
             print_result({"evacuated": False}, "Nothing was changed.", as_json=json)
             return
-        with _explain_interrupt(zone):
+        with _explain_interrupt(zone, workload, options):
             report = evacuations.evacuate(proposal, reason, overrides)
-        _print_report(report, evacuations, as_json=json)
+        _print_report(report, evacuations, options, as_json=json)
         if stay:
-            print_note("renewing what expires until Ctrl-C", as_json=json)
+            print_note("renewing zonal shifts until Ctrl-C", as_json=json)
             with suppress(KeyboardInterrupt):
-                evacuations.stay(report.run)
+                for lapsed in evacuations.stay(report.run):
+                    print_note(
+                        f"{lapsed.name or lapsed.resource} is not evacuated any more: {lapsed.note}", as_json=json
+                    )
     _raise_problems(report)
 
 
@@ -133,9 +140,9 @@ def resume(
         for run in _find_open(evacuations, zone, workload):
             if run.state is RunState.RESTORING:
                 raise Conflict(f"run {run.id} is being restored: continue that with `holdfast zone restore {run.zone}`")
-            with _explain_interrupt(run.zone):
+            with _explain_interrupt(run.zone, run.workload, options):
                 report = evacuations.resume(run)
-            _print_report(report, evacuations, as_json=json)
+            _print_report(report, evacuations, options, as_json=json)
             _raise_problems(report)
 
 
@@ -161,9 +168,9 @@ def restore(
     reports = []
     with _open(options) as evacuations:
         for run in _find_open(evacuations, zone, workload):
-            with _explain_interrupt(run.zone):
+            with _explain_interrupt(run.zone, run.workload, options, is_restore=True):
                 reports.append(evacuations.restore(run, type))
-            _print_report(reports[-1], evacuations, as_json=json)
+            _print_report(reports[-1], evacuations, options, as_json=json)
     for report in reports:
         _raise_problems(report)
 
@@ -176,7 +183,7 @@ def runs(*, options: ZoneOptions = ZONES, json: Json = False) -> None:
     with _open(options) as evacuations:
         found = sorted(evacuations.list_runs(), key=lambda each: -each.started)
     if not found:
-        print_result(found, "no zone was ever evacuated", as_json=json)
+        print_result(found, f"there are no evacuations yet ({evacuations.location})", as_json=json)
         return
     rows = [
         (each.id, each.zone, each.workload or "(all)", each.state, format_time(each.started), each.by, each.reason)
@@ -195,7 +202,7 @@ def runbook(
 ) -> None:
     """Print a runbook in Markdown: commands, IAM policy, and lines for Terraform. Keep it at hand, and on paper.
 
-    Example: holdfast zone runbook shop > evacuate-shop.md
+    Example: holdfast zone runbook shop
     """
     from holdfast.evacuate.runbook import build_runbook
 
@@ -215,6 +222,7 @@ def runbook(
             journal=values.evacuation.journal,
             status_store=values.status.store,
             accounts=[each.name for each in values.evacuation.account],
+            roles=[each.role_arn for each in values.evacuation.account if each.role_arn],
         ),
         end="",
     )
@@ -239,15 +247,27 @@ def _open(options: ZoneOptions) -> Iterator[Evacuations]:
             yield evacuations
 
 
+def _build_command(name: str, zone: str, workload: str | None, options: ZoneOptions) -> str:
+    """Return a command about one evacuation, for people to run."""
+    server = f" --server {options.server}" if options.server else ""
+    return f"holdfast zone {name} {zone}{f' --workload {workload}' if workload else ''}{server}"
+
+
 @contextmanager
-def _explain_interrupt(zone: str) -> Iterator[None]:
+def _explain_interrupt(
+    zone: str, workload: str | None, options: ZoneOptions, *, is_restore: bool = False
+) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
-        print_note(
-            f"interrupted: go on with `holdfast zone resume {zone}`, or undo it with `holdfast zone restore {zone}`",
-            as_json=False,
-        )
+        resume, restore = (_build_command(name, zone, workload, options) for name in ("resume", "restore"))
+        if options.server is not None:
+            text = "interrupted. The server continues: see `holdfast zone runs --server`"
+        elif is_restore:
+            text = f"interrupted. To finish restoring: {restore}"
+        else:
+            text = f"interrupted. To continue the evacuation: {resume}. To undo it: {restore}"
+        print_note(text, as_json=False)
         raise
 
 
@@ -256,11 +276,9 @@ def _find_open(evacuations: Evacuations, zone: str | None, workload: str | None)
     is_open = [each for each in evacuations.list_runs() if each.is_open]
     found = [each for each in is_open if wanted in (None, each.zone) and named in (None, each.workload)]
     if not found:
-        known = "; ".join(f"{each.zone} is evacuated for {each.workload or 'all workloads'}" for each in is_open)
-        scope = f" of {zone}" if zone else ""
-        raise NotFound(
-            f"there is no open evacuation{scope} ({evacuations.location}): {known or 'no zone is evacuated'}"
-        )
+        known = ", ".join(f"{each.zone} for {each.workload or 'all workloads'} ({each.state})" for each in is_open)
+        scope = (f" of {zone}" if zone else "") + (f" for {workload}" if workload else "")
+        raise NotFound(f"there is no open evacuation{scope} ({evacuations.location}). Open: {known or 'none'}")
     return found
 
 
@@ -326,12 +344,13 @@ _WORDS = {
 }
 
 
-def _print_report(report: Report, evacuations: Evacuations, *, as_json: bool) -> None:
+def _print_report(report: Report, evacuations: Evacuations, options: ZoneOptions, *, as_json: bool) -> None:
     if as_json:
         print_json(report)
         return
     run = report.run
-    print(f"{run.zone} is {run.state} for {run.workload or 'all workloads'}: run {run.id} ({evacuations.location})")
+    result = f"{'partly ' if report.is_partial else ''}{'restored' if report.is_restore else 'evacuated'}"
+    print(f"{run.zone} is {result} for {run.workload or 'all workloads'}: run {run.id} ({evacuations.location})")
     by_type: dict[str, Counter[EntryState]] = {}
     for entry in report.entries:
         by_type.setdefault(entry.type, Counter())[entry.state] += 1
@@ -341,7 +360,7 @@ def _print_report(report: Report, evacuations: Evacuations, *, as_json: bool) ->
     for entry in report.problems:
         print(f"  {_WORDS[entry.state]}: {entry.type} {entry.name or entry.resource}: {entry.note}")
     if run.state is RunState.EVACUATED:
-        print(f"Bring it back with: holdfast zone restore {run.zone}")
+        print(f"To undo this evacuation: {_build_command('restore', run.zone, run.workload, options)}")
 
 
 def _judge_majority(type_: str, states: Counter[EntryState]) -> str:
@@ -355,10 +374,9 @@ def _judge_majority(type_: str, states: Counter[EntryState]) -> str:
 def _raise_problems(report: Report) -> None:
     left = [each for each in report.problems if each.state is not EntryState.KEPT]
     if left:
-        is_undoing = any(each.state is EntryState.RESTORING for each in left)
-        command, done = ("restore", "restored") if is_undoing else ("resume", "changed")
-        total = format_count(len(report.entries), "resource")
+        command, done = ("restore", "restored") if report.is_restore else ("resume", "changed")
+        total, verb = format_count(len(report.entries), "resource"), "was" if len(left) == 1 else "were"
         raise EngineError(
-            f"{len(left)} of {total} {'was' if len(left) == 1 else 'were'} not {done}: mend what is listed, then run "
-            f"`holdfast zone {command} {report.run.zone}`"
+            f"{len(left)} of {total} {verb} not {done}: fix the problems above, then run `holdfast zone {command} "
+            f"{report.run.zone}`"
         )

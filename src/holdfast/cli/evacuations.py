@@ -16,7 +16,7 @@ from holdfast.compose_evacuation import open_evacuator
 from holdfast.config import Settings
 from holdfast.config.settings import require_known
 from holdfast.evacuate import Evacuator, Proposal
-from holdfast.evacuate.journal import Entry, Run, RunState
+from holdfast.evacuate.journal import Entry, EntryState, Run, RunState
 from holdfast.evacuate.runner import Report
 from holdfast.evacuate.service import RENEWAL_SECONDS, EvacuationDetails, EvacuationList
 
@@ -47,8 +47,8 @@ class Evacuations(Protocol):
     def restore(self, run: Run, types: Sequence[str]) -> Report:
         """Undo a run, or its changes of some types of resources."""
 
-    def stay(self, run: Run) -> None:
-        """Renew the changes of a run that expire, until Ctrl-C."""
+    def stay(self, run: Run) -> Iterator[Entry]:
+        """Renew the changes of a run that expire, until Ctrl-C. Yield those that are not in effect any more."""
 
 
 @contextmanager
@@ -82,10 +82,10 @@ class _LocalEvacuations:
     def restore(self, run: Run, types: Sequence[str]) -> Report:
         return self._evacuator.restore(self._evacuator.claim(run), types=types)
 
-    def stay(self, run: Run) -> None:
+    def stay(self, run: Run) -> Iterator[Entry]:
         while True:
             time.sleep(RENEWAL_SECONDS)
-            self._evacuator.renew(run)
+            yield from self._evacuator.renew(run)
 
 
 class RemoteEvacuations(RemoteServer):
@@ -114,12 +114,15 @@ class RemoteEvacuations(RemoteServer):
 
     def restore(self, run: Run, types: Sequence[str]) -> Report:
         body = msgspec.json.encode({"types": types})
-        return self._follow(self.request("POST", f"/v1/evacuations/{quote(run.id, safe='')}/restore", Run, body))
+        started = self.request("POST", f"/v1/evacuations/{quote(run.id, safe='')}/restore", Run, body)
+        return self._follow(started, is_restore=True)
 
-    def stay(self, run: Run) -> None:
-        """Return at once: the server renews while it lives."""
+    def stay(self, run: Run) -> Iterator[Entry]:
+        """Yield nothing: the server renews while it runs."""
+        del run
+        return iter(())
 
-    def _follow(self, run: Run) -> Report:
+    def _follow(self, run: Run, *, is_restore: bool = False) -> Report:
         """Wait until the server has carried a run out."""
         shown: dict[str, Entry] = {}
         while True:
@@ -130,5 +133,6 @@ class RemoteEvacuations(RemoteServer):
                     shown[entry.resource] = entry
                     self._progress(entry)
             if is_done:
-                return Report(run=found.run, entries=found.entries)
+                entries = [each for each in found.entries if not is_restore or each.state is not EntryState.FAILED]
+                return Report(run=found.run, entries=entries, is_restore=is_restore)
             time.sleep(POLL_SECONDS)

@@ -50,7 +50,7 @@ class GuardResult(Struct, frozen=True, kw_only=True):
     """The reason that was given to override a refusal."""
 
     @property
-    def holds(self) -> bool:
+    def refuses(self) -> bool:
         """True if the guard prevents the evacuation."""
         return not self.passed and not self.override
 
@@ -102,7 +102,7 @@ def check_guards(situation: Situation, overrides: Mapping[str, str]) -> list[Gua
 
 def list_refusals(results: Sequence[GuardResult]) -> list[GuardResult]:
     """Return the guards that prevent the evacuation."""
-    return [each for each in results if each.holds]
+    return [each for each in results if each.refuses]
 
 
 def describe_refusals(results: Sequence[GuardResult]) -> str:

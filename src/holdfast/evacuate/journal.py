@@ -174,13 +174,33 @@ def add_run(
 ) -> tuple[Run, ...]:
     """Return the runs with a new one that `holder` works on.
 
-    Raise Conflict if an overlapping run is open: a second zone is never evacuated, unless that is allowed, and a run of
-    the same zone must be resumed or restored first.
+    Raise Conflict if an overlapping run is open: a second zone is evacuated only if that is allowed, and a run of the
+    same zone must be resumed or restored first.
     """
     for each in recorded.open:
-        if each.overlaps(wanted.zone, wanted.workload) and not (allows_second_zone and each.zone != wanted.zone):
-            raise Conflict(f"{describe_run(each, now)}: {_advise(each, wanted.zone)}")
+        if each.zone != wanted.zone and each.overlaps(wanted.zone, wanted.workload) and not allows_second_zone:
+            raise Conflict(
+                f"{describe_run(each, now)}: only one zone of a region is evacuated. Restore {each.zone} first "
+                f"(`holdfast zone restore {each.zone}`), or override the guard other-zone"
+            )
+    require_no_open_run(recorded.runs, wanted.zone, wanted.workload, now)
     return (*recorded.runs, _hold(wanted, holder, recorded.version, now))
+
+
+def require_no_open_run(runs: Sequence[Run], zone: Zone, workload: str | None, now: float) -> None:
+    """Raise Conflict, which says what to do, if the zone is evacuated already, for this workload or for all."""
+    for each in runs:
+        if each.is_open and each.zone == zone and each.overlaps(zone, workload):
+            raise Conflict(f"{describe_run(each, now)}: {_ADVICE[each.state].format(zone=zone)}")
+
+
+_ADVICE = {
+    RunState.EVACUATING: (
+        "continue it with `holdfast zone resume {zone}`, or undo it with `holdfast zone restore {zone}`"
+    ),
+    RunState.EVACUATED: "undo it with `holdfast zone restore {zone}`",
+    RunState.RESTORING: "finish restoring it with `holdfast zone restore {zone}`",
+}
 
 
 def is_held(run: Run, now: float, ended: Collection[str] = ()) -> bool:
@@ -231,14 +251,6 @@ def describe_run(run: Run, now: float) -> str:
         f"run {run.id}, which {run.by} started {minutes:.0f} minutes ago, {verb} {run.state} {run.zone} for "
         f"{run.workload or 'all workloads'}"
     )
-
-
-def _advise(run: Run, zone: Zone) -> str:
-    if run.zone != zone:
-        return f"a second zone is never evacuated; restore {run.zone} first (`holdfast zone restore {run.zone}`)"
-    if run.state is RunState.EVACUATING:
-        return f"continue it with `holdfast zone resume {run.zone}`, or undo it with `holdfast zone restore {run.zone}`"
-    return f"undo it with `holdfast zone restore {run.zone}`"
 
 
 def _hold(run: Run, holder: str, version: int, now: float) -> Run:

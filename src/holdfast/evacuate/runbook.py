@@ -17,9 +17,10 @@ def build_runbook(
     journal: str,
     status_store: str,
     accounts: Sequence[str],
+    roles: Sequence[str],
 ) -> str:
     """Return the runbook of a workload as Markdown."""
-    policy = json.dumps(build_policy(actions, journal, status_store), indent=2)
+    policy = json.dumps(build_policy(actions, journal, status_store, roles), indent=2)
     text = _TEMPLATE.format(
         workload=workload,
         region=region,
@@ -80,23 +81,46 @@ Operators, and a server that evacuates, need this policy in every account:
 """
 
 
-def build_policy(actions: Sequence[str], journal: str, status_store: str) -> dict[str, object]:
-    """Return the IAM policy that actions, journal and status store need."""
+def build_policy(
+    actions: Sequence[str], journal: str, status_store: str, roles: Sequence[str] = ()
+) -> dict[str, object]:
+    """Return the IAM policy that actions, journal and status store need, and the roles of other accounts."""
     stores = JOURNALS.get(journal.partition(":")[0]), STATUS_STORES.get(status_store.partition(":")[0])
     needed = {each for kind in map(ACTIONS.get, actions) for each in kind.permissions}
     needed |= {each for kind in stores for each in kind.permissions}
     # ARC, ELB, Auto Scaling, EKS and EC2 list all resources, which IAM allows for "*" only.
-    statement = {"Effect": "Allow", "Action": sorted(needed), "Resource": "*"}
-    return {"Version": "2012-10-17", "Statement": [statement] if needed else []}
+    statement: dict[str, object] = {"Effect": "Allow", "Action": sorted(needed), "Resource": "*"}
+    statements: list[dict[str, object]] = [statement] if needed else []
+    if roles:
+        statements.append({"Effect": "Allow", "Action": "sts:AssumeRole", "Resource": list(roles)})
+    return {"Version": "2012-10-17", "Statement": statements}
 
 
 def _describe_zone(workload: str, zone: str) -> str:
-    return (
-        f"## Evacuate {zone}\n\n"
-        "```console\n"
-        f"$ holdfast zone plan {zone} --workload {workload}\n"
-        f'$ holdfast zone evacuate {zone} --workload {workload} --reason "..."\n'
-        f"$ holdfast zone resume {zone} --workload {workload}\n"
-        f"$ holdfast zone restore {zone} --workload {workload}\n"
-        "```"
-    )
+    scope = f"{zone} --workload {workload}"
+    return f"""\
+## Evacuate {zone}
+
+Look first:
+
+```console
+$ holdfast zone plan {scope}
+```
+
+Evacuate:
+
+```console
+$ holdfast zone evacuate {scope} --reason "..."
+```
+
+Only if that was interrupted:
+
+```console
+$ holdfast zone resume {scope}
+```
+
+Later, when the zone is healthy again:
+
+```console
+$ holdfast zone restore {scope}
+```"""

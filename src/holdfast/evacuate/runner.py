@@ -54,6 +54,14 @@ class Report(Struct, frozen=True, kw_only=True):
 
     run: Run
     entries: Sequence[Entry]
+    is_restore: bool = False
+
+    @property
+    def is_partial(self) -> bool:
+        """True if something is left to do."""
+        if self.is_restore:
+            return self.run.is_open
+        return bool(self.problems)
 
     @property
     def problems(self) -> Sequence[Entry]:
@@ -155,10 +163,13 @@ class Runner:
             for stage in self._sort_by_stage(chosen, lambda action: action.restoration_stage):
                 for entry in self._change_all(stage, claim, EntryState.RESTORING, Stop()):
                     done[entry.resource] = entry
-        final = [done.get(each.resource, each) for each in entries]
+        # Resources whose change failed are as they were.
+        final = [done.get(each.resource, each) for each in entries if each.state is not EntryState.FAILED]
         if any(each.state.is_open for each in final):
-            return Report(run=claim.update(state=RunState.EVACUATED, holder="", held_until=0.0), entries=final)
-        return Report(run=claim.end(), entries=final)
+            run = claim.update(state=RunState.EVACUATED, holder="", held_until=0.0)
+        else:
+            run = claim.end()
+        return Report(run=run, entries=final, is_restore=True)
 
     def renew(self, run: Run) -> Sequence[Entry]:
         """Extend all changes of a run that expire, and are still ours. Return those that are not there any more."""

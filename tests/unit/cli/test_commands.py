@@ -102,10 +102,16 @@ COMMANDS = [
     "verdict explain",
     "worker",
     "zone",
+    "zone evacuate",
     "zone here",
     "zone history",
     "zone in",
     "zone out",
+    "zone plan",
+    "zone restore",
+    "zone resume",
+    "zone runbook",
+    "zone runs",
     "zone status",
 ]
 

@@ -39,10 +39,10 @@ def test_a_new_run_is_held_for_a_minute_with_a_greater_number() -> None:
 
 def test_an_overlapping_run_is_refused_with_advice() -> None:
     for state, wanted, words in (
-        (RunState.EVACUATING, replace(RUN, zone=TWO), "restore use1-az1 first"),
+        (RunState.EVACUATING, replace(RUN, zone=TWO), "Restore use1-az1 first"),
         (RunState.EVACUATING, RUN, "continue it with `holdfast zone resume use1-az1`"),
         (RunState.EVACUATED, replace(RUN, workload=None), "undo it with `holdfast zone restore use1-az1`"),
-        (RunState.RESTORING, RUN, "undo it with"),
+        (RunState.RESTORING, RUN, "finish restoring it with"),
     ):
         with pytest.raises(Conflict, match=words):
             add_run(RecordedRuns(1, (replace(RUN, state=state),)), replace(wanted, id="hf-2"), "b", NOW)

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast._clock import Clock
-from holdfast._errors import EngineError
+from holdfast._errors import EngineError, InvalidValue
 from holdfast._types import Zone, ZoneState, ZoneStatus
 from holdfast.evacuate.action import (
     ACTIONS,
@@ -26,6 +26,7 @@ from holdfast.evacuate.action import (
     Unreadable,
 )
 from holdfast.evacuate.journal import Entry, EntryState
+from holdfast.status.stores import STATUS_STORES
 from holdfast.status.writer import StatusWriter, find_others_out
 
 TYPE = "status"
@@ -36,6 +37,13 @@ class StatusOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
     stores: tuple[str, ...] = ()
     """Addresses of status stores; none means `status.store` of the settings."""
+
+    def __post_init__(self) -> None:
+        for address in self.stores:
+            try:
+                STATUS_STORES.check(address)
+            except InvalidValue as error:
+                raise InvalidValue(f"stores: {error}") from error
 
 
 class MarkOut:

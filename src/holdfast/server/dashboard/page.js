@@ -248,12 +248,15 @@ function show() {
   cards.forEach((update) => update());
 }
 
-// The change that an operator can make: bring a zone in that is out, take it out otherwise.
+// The change that an operator can make: bring a zone in that is out, take it out otherwise. The button changes only the
+// status; the command moves resources, too. Statuses that an evacuation wrote have the id of its run, `hf-...`.
 function nextChange(zone, workload) {
   const status = statusOf(workload, zone);
   const scope = status && status.workload === null ? null : workload;
   const wanted = status ? "in" : "out";
-  const words = ["holdfast", "zone", wanted, zone, ...(scope ? ["--workload", scope] : []), "--reason", '"..."'];
+  const action = status?.by.startsWith("hf-") ? "restore" : status ? "in" : "evacuate";
+  const reason = action === "restore" ? [] : ["--reason", '"..."'];
+  const words = ["holdfast", "zone", action, zone, ...(scope ? ["--workload", scope] : []), ...reason];
   return {
     scope,
     wanted,
@@ -286,9 +289,9 @@ function askForChange(zone, workload) {
 // What to do after a verdict: a sentence, and whether a change of the zone is part of it.
 function advise(verdict) {
   const isOut = statusOf(verdict.workload, verdict.zone) !== undefined;
-  if (verdict.kind === "isolated" && isOut) return [`${verdict.zone} is out. When it is healthy again, bring it in:`, true];
+  if (verdict.kind === "isolated" && isOut) return [`${verdict.zone} is out. When it is healthy again, bring it back:`, true];
   if (verdict.kind === "isolated") {
-    return [`${verdict.zone} is still in. If the other zones can carry its traffic, take it out:`, true];
+    return [`${verdict.zone} is still in. If the other zones can carry its traffic, evacuate it:`, true];
   }
   if (verdict.kind === "instance") return [`replace the failing instances in ${verdict.zone}; the zone can stay in.`, false];
   if (verdict.kind === "shared") return [`look at ${verdict.resource}, which the zones share; taking a zone out does not help.`, false];
