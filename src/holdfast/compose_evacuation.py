@@ -46,8 +46,10 @@ def open_evacuator(
     """
     writer = writer or StatusWriter(_open_statuses(settings, databases), databases.clock)
 
-    def find_zones(workload: str | None) -> Collection[Zone]:
-        return {Zone(zone) for each in settings.workload if workload in (None, each.name) for zone in each.zones}
+    def find_zones(workload: str | None, zone: Zone) -> Collection[Zone]:
+        """Return the zones of a workload; for all workloads, those of the one that has the fewest others."""
+        found = [each.zones for each in settings.workload if workload in (None, each.name) and zone in each.zones]
+        return {Zone(each) for each in min(found, key=len, default=())}
 
     with Accounts(_list_accounts(settings), partial(_find_region, settings)) as accounts:
         resources = _ActionResources(databases, accounts, writer, settings.status.store)

@@ -54,6 +54,11 @@ class Account:
                 self._sessions[max_attempts] = self._open_session(self.region, max_attempts)
             return self._sessions[max_attempts]
 
+    @property
+    def is_known(self) -> bool:
+        """True if its number is known."""
+        return self._id is not None
+
     def get_id(self) -> str:
         """Return the number of the account. The first call asks AWS, which also proves that the credentials work."""
         if self._id is None:
@@ -91,7 +96,8 @@ class Accounts:
         """
         _, _, _, region, number, *_ = [*arn.split(":"), *[""] * 5]
         problem: HoldfastError | None = None
-        for account in self._get(region):
+        # Those whose number is known come first: an account that does not answer must not delay the others.
+        for account in sorted(self._get(region), key=lambda each: not each.is_known):
             try:
                 if account.get_id() == number:
                     return account

@@ -36,6 +36,8 @@ class Target(Struct, frozen=True, kw_only=True):
     reason: str = ""
     allows_second_zone: bool = False
     """Whether an operator has decided to evacuate the zone although another one is out."""
+    lists_unmovable: bool = True
+    """Whether a person will read the plan, so that resources which cannot be moved are listed, too."""
 
 
 class Resource(Struct, frozen=True, kw_only=True):

@@ -1,30 +1,47 @@
 """Make or undo one change of one resource: read, decide, write at most once, read again."""
 
+import random
 import threading
 from collections.abc import Callable
 
 from holdfast._clock import Clock
-from holdfast._errors import Conflict, EngineUnavailable, HoldfastError, OutcomeUnknown
-from holdfast.evacuate.action import Action, Reading
+from holdfast._errors import Conflict, EngineUnavailable, HoldfastError, LeaseLost, OutcomeUnknown
+from holdfast.evacuate.action import Action, ChangeState, Reading
 from holdfast.evacuate.journal import Entry, EntryState
-from holdfast.evacuate.steps import WAIT, Step, StepKind, decide_apply, decide_restore
+from holdfast.evacuate.steps import SETTLING_SECONDS, WAIT, Step, StepKind, decide_apply, decide_restore
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.5, 8.0
 """Seconds between two looks at a resource. The pause doubles."""
+SUCCESSES = 8
+"""Calls in a row that must succeed before one more resource is changed at the same time."""
 
 
 class Pace:
-    """Limits how many resources of one action are changed at the same time. Halved when AWS throttles."""
+    """Limits how many resources of one action in one account are changed at the same time. Halved when AWS throttles.
 
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._running = 0
+    It also knows when a call last succeeded: resources of an account that does not answer are not tried for long.
+    """
+
+    def __init__(self, limit: int, clock: Clock) -> None:
+        self._clock = clock
+        self._most = self._limit = limit
+        self._running = self._successes = 0
         self._changed = threading.Condition()
+        self.last_success = clock.monotonic()
 
     def slow_down(self) -> None:
         """Halve the limit."""
         with self._changed:
-            self._limit = max(self._limit // 2, 1)
+            self._limit, self._successes = max(self._limit // 2, 1), 0
+
+    def note_success(self) -> None:
+        """Raise the limit again after some successes."""
+        with self._changed:
+            self.last_success = self._clock.monotonic()
+            self._successes += 1
+            if self._successes >= SUCCESSES and self._limit < self._most:
+                self._limit, self._successes = self._limit + 1, 0
+                self._changed.notify()
 
     def __enter__(self) -> None:
         with self._changed:
@@ -47,73 +64,104 @@ class Stop:
 class Attempt:
     """Makes or undoes one change, step by step. The state of the entry says which of the two."""
 
-    def __init__(self, action: Action, entry: Entry, clock: Clock) -> None:
+    def __init__(self, action: Action, entry: Entry, clock: Clock, *, intended_at: float | None = None) -> None:
+        """`intended_at` says when a change was begun of which nobody knows whether it was made."""
         self._action = action
         self._entry = entry
         self._clock = clock
+        self._intended_at = intended_at
         self._problem: HoldfastError | None = None
         """The last problem, if it is reported in the end."""
         self._written_at: float | None = None
         self._lost_reply: OutcomeUnknown | None = None
         """Set while nobody knows whether the last write was carried out."""
 
+    @property
+    def has_written(self) -> bool:
+        """True if the change may have been made or undone by this attempt."""
+        return self._written_at is not None
+
     def run(self, pace: Pace, check: Callable[[], None], stop: Stop) -> tuple[Step, Reading]:
-        """Go on until the change is made, or undone, or cannot be. `check` raises an error if this process must end.
+        """Go on until the change is made, or undone, or cannot be. `check` raises an error if this process must stop.
 
         A second zone that is evacuated by others stops the whole run: after that, only reads are made.
         """
-        deadline, pause = self._clock.monotonic() + self._action.patience, SHORTEST_PAUSE
+        began, pause = self._clock.monotonic(), SHORTEST_PAUSE
         while True:
-            check()
             try:
-                step, reading = self._go_on(stop)
+                with pace:
+                    step, reading = self._go_on(check, stop)
+                pace.note_success()
                 if step.kind is StepKind.END:
                     if reading.other_zone is not None and self._entry.state is EntryState.INTENDED:
-                        stop.reason = f"not changed, because {reading.other_zone} is being evacuated, too"
+                        stop.reason = f"not changed, because another zone is evacuated: {reading.other_zone}"
                     return step, reading
                 if step.kind is StepKind.WRITE:
                     continue  # the change is often there at once
             except EngineUnavailable as error:
                 self._problem = error
                 pace.slow_down()
-            if self._clock.monotonic() >= deadline:
-                name = self._entry.name or self._entry.resource
+            if self._clock.monotonic() >= min(began, pace.last_success) + self._action.patience:
                 raise self._problem or OutcomeUnknown(
-                    f"{name} was changed, but {self._action.patience:.0f} s later the change has no effect yet: look "
-                    "at it in the AWS console"
+                    f"{self._entry.name or self._entry.resource}: the change was requested, but has no effect after "
+                    f"{self._action.patience:.0f} s. Check the resource"
                 )
-            self._clock.sleep(pause)
+            self._clock.sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - two processes must not collide again
             pause = min(pause * 2, LONGEST_PAUSE)
 
-    def _go_on(self, stop: Stop) -> tuple[Step, Reading]:
+    def _go_on(self, check: Callable[[], None], stop: Stop) -> tuple[Step, Reading]:
         """Read the resource, decide, and write if that is the next step. Raise EngineUnavailable to be called later."""
-        reading = self._action.read(self._entry)
+        check()
+        reading = self._read()
         since = None if self._written_at is None else self._clock.monotonic() - self._written_at
         is_undoing = self._entry.state is EntryState.RESTORING
         step = decide_restore(reading, since) if is_undoing else decide_apply(reading, since)
+        if is_undoing and self._may_appear(reading):
+            return WAIT, reading
         if step.kind is not StepKind.WRITE:
             return step, reading
         if stop.reason:
-            state = self._entry.state if is_undoing else EntryState.FAILED
-            return Step(StepKind.END, state, stop.reason), reading
+            return Step(StepKind.END, self._entry.state if is_undoing else EntryState.FAILED, stop.reason), reading
+        check()
+        return step if self._write(reading) else WAIT, reading
+
+    def _read(self) -> Reading:
+        try:
+            return self._action.read(self._entry)
+        except (EngineUnavailable, LeaseLost):
+            raise
+        except HoldfastError as error:
+            if self.has_written:
+                raise OutcomeUnknown(f"the outcome of a change is unknown: {error}") from error
+            raise
+
+    def _write(self, reading: Reading) -> bool:
+        """Make or undo the change, and return whether the reply says that it was."""
         before, self._written_at = self._written_at, self._clock.monotonic()
         try:
-            if is_undoing:
+            if self._entry.state is EntryState.RESTORING:
                 self._action.restore(self._entry, reading)
             else:
                 self._action.apply(self._entry)
         except OutcomeUnknown as error:
             self._problem = self._lost_reply = error
-            return WAIT, reading
+            return False
         except Conflict as error:  # another writer was quicker: read again
             self._problem = error
-            return WAIT, reading
+            return False
         except EngineUnavailable:
             self._written_at = before  # nothing was written
             raise
         except HoldfastError as error:
             if self._lost_reply is None:
+                self._written_at = before  # it was refused
                 raise
             raise self._lost_reply from error  # the change may be there
         self._lost_reply = None
-        return step, reading
+        return True
+
+    def _may_appear(self, reading: Reading) -> bool:
+        """Return whether a change that an ended process requested may still become visible."""
+        if reading.state is not ChangeState.ABSENT or self._intended_at is None:
+            return False
+        return self._clock.wall() - self._intended_at < SETTLING_SECONDS

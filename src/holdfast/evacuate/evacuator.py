@@ -3,11 +3,12 @@
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast._clock import Clock
-from holdfast._errors import Conflict, NotFound
+from holdfast._errors import Conflict, EngineError, NotFound
 from holdfast._types import StatusStore, Verdict, VerdictKind, Zone, ZoneState
-from holdfast.evacuate.action import Action, Target
+from holdfast.evacuate.action import Action, Discovery, Target, Unreadable
 from holdfast.evacuate.claims import Claim
 from holdfast.evacuate.guards import (
     GuardName,
@@ -19,7 +20,7 @@ from holdfast.evacuate.guards import (
 )
 from holdfast.evacuate.journal import Entry, Journal, RecordedRuns, Run, describe_run
 from holdfast.evacuate.runner import Plan, Progress, Report, Runner, build_run_id
-from holdfast.status.writer import find_states
+from holdfast.status.writer import check_reason, find_states
 
 MAX_PLAN_AGE = 30.0
 """Seconds after which a plan is made again before it is carried out: a person may have read it for minutes."""
@@ -52,11 +53,11 @@ class Evacuator:
         statuses: StatusStore,
         clock: Clock,
         *,
-        find_zones: Callable[[str | None], Collection[Zone]] = lambda _: (),
+        find_zones: Callable[[str | None, Zone], Collection[Zone]] = lambda *_: (),
         read_verdicts: Callable[[str | None], Sequence[Verdict]] = lambda _: (),
         progress: Progress | None = None,
     ) -> None:
-        """`find_zones` and `read_verdicts` are called with a workload, or None for all of them.
+        """`find_zones` is called with a workload, or None for all of them, and a zone; `read_verdicts` with a workload.
 
         `progress` is called with the outcome of each resource, in any thread.
         """
@@ -79,6 +80,7 @@ class Evacuator:
         reason: str = "",
         overrides: Mapping[str, str] | None = None,
         verdict: Verdict | None = None,
+        lists_unmovable: bool = True,
     ) -> Proposal:
         """Plan an evacuation, and ask the guards. Change nothing.
 
@@ -86,12 +88,15 @@ class Evacuator:
         the workload counts.
         """
         overrides, now = dict(overrides or {}), self._clock.wall()
+        if reason:
+            check_reason(reason)
         target = Target(
             zone=zone,
             workload=workload,
             run=build_run_id(now, zone),
             reason=reason,
             allows_second_zone=GuardName.OTHER_ZONE in overrides,
+            lists_unmovable=lists_unmovable,
         )
         plan = self._runner.plan(target)
         verdict = verdict or self._find_verdict(target)
@@ -107,7 +112,7 @@ class Evacuator:
         """
         target, plan = proposal.plan.target, proposal.plan
         if self._clock.wall() - proposal.at > MAX_PLAN_AGE:
-            plan = self._runner.plan(target)
+            plan = self._runner.plan(replace(target, lists_unmovable=False))
         guards = self._check(plan, proposal.overrides, verdict or self._find_verdict(target))
         if list_refusals(guards):
             raise Conflict(f"{target.zone} was not evacuated, because guards refuse: {describe_refusals(guards)}")
@@ -127,6 +132,7 @@ class Evacuator:
                 run=run.id,
                 reason=run.reason,
                 allows_second_zone=GuardName.OTHER_ZONE in run.overrides,
+                lists_unmovable=False,
             )
         )
 
@@ -172,15 +178,21 @@ class Evacuator:
         return choose_verdict(self._read_verdicts(target.workload), target.zone)
 
     def _check(self, plan: Plan, overrides: Mapping[str, str], verdict: Verdict | None) -> Sequence[GuardResult]:
-        target = plan.target
+        target, discoveries = plan.target, dict(plan.discoveries)
+        states: Mapping[Zone, ZoneState] = {}
+        try:
+            states = self.read_states(None)  # for any workload: some actions move resources of all workloads
+        except EngineError as error:
+            found = Unreadable(scope="the status store", reason=str(error))
+            discoveries["statuses"] = Discovery(unreadable=[found])
         situation = Situation(
             zone=target.zone,
             workload=target.workload,
-            zones=self._find_zones(target.workload),
+            zones=self._find_zones(target.workload, target.zone),
             now=self._clock.wall(),
-            states=self.read_states(target.workload),
+            states=states,
             runs=self._journal.read_runs(),
-            discoveries=plan.discoveries,
+            discoveries=discoveries,
             verdict=verdict,
         )
         return check_guards(situation, overrides)

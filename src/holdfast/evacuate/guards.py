@@ -120,7 +120,7 @@ def _check_other_zone(situation: Situation) -> _Finding:
     signs += [
         describe_run(each, situation.now)
         for each in situation.runs.open
-        if each.zone != zone and each.overlaps(zone, situation.workload)
+        if each.zone != zone and each.is_in_region(zone)
     ]
     signs += sorted(
         {

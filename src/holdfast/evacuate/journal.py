@@ -3,7 +3,7 @@
 A run is one evacuation of one zone. It records an entry for each resource before it changes the resource, and again
 afterwards. So a process that is killed at any point leaves behind which resources it may have changed.
 
-A journal is a store with four methods. The runs are one document with a version, so that of two operators who start at
+A journal is a store with five methods. The runs are one document with a version, so that of two operators who start at
 the same time one wins. Entries have the number of the claim that wrote them: a process that was paused, and
 whose run another process has continued, cannot overwrite newer entries.
 """
@@ -60,16 +60,22 @@ class Run(Struct, frozen=True, kw_only=True):
     """Number of the claim. It grows with every claim of any run."""
     ended: float | None = None
     """When everything was restored."""
+    types: tuple[str, ...] = ()
+    """The types of resources that are being restored; none means all of them."""
 
     @property
     def is_open(self) -> bool:
         """True until everything is restored."""
         return self.state is not RunState.RESTORED
 
+    def is_in_region(self, zone: Zone) -> bool:
+        """Return whether its zone is in the region of another zone."""
+        return get_region_code(self.zone) == get_region_code(zone)
+
     def overlaps(self, zone: Zone, workload: str | None) -> bool:
         """Return whether the run affects the same workload, in the same region."""
-        is_same_region = get_region_code(self.zone) == get_region_code(zone)
-        return is_same_region and (self.workload is None or workload is None or self.workload == workload)
+        is_same_workload = self.workload is None or workload is None or self.workload == workload
+        return self.is_in_region(zone) and is_same_workload
 
 
 class EntryState(StrEnum):
@@ -143,13 +149,16 @@ class Journal(Protocol):
         """
 
     def write_entries(self, entries: Sequence[Entry]) -> None:
-        """Store entries by zone and resource. Raise LeaseLost if a stored one has a greater number than its new one.
+        """Store entries by zone, resource and run. Raise LeaseLost if a stored entry has a greater number of a claim.
 
         Either all of them are stored, or, if it raises, any number of them.
         """
 
     def read_entries(self, zone: Zone | None = None, *, type: str | None = None) -> Sequence[Entry]:  # noqa: A002
         """Return the entries of a zone, or of all zones; with `type`, only of this type of resource."""
+
+    def delete_entries(self, entries: Sequence[Entry]) -> None:
+        """Delete entries of runs that are not recorded any more. Those that do not exist are ignored."""
 
 
 def build_conflict(expected: int) -> Conflict:
@@ -178,7 +187,8 @@ def add_run(
     same zone must be resumed or restored first.
     """
     for each in recorded.open:
-        if each.zone != wanted.zone and each.overlaps(wanted.zone, wanted.workload) and not allows_second_zone:
+        # Whatever the workload: a zonal shift moves resources of all workloads.
+        if each.zone != wanted.zone and each.is_in_region(wanted.zone) and not allows_second_zone:
             raise Conflict(
                 f"{describe_run(each, now)}: only one zone of a region is evacuated. Restore {each.zone} first "
                 f"(`holdfast zone restore {each.zone}`), or override the guard other-zone"

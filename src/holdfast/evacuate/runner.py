@@ -15,7 +15,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast._clock import Clock
-from holdfast._errors import EngineUnavailable, HoldfastError, LeaseLost, NotFound, OutcomeUnknown
+from holdfast._errors import Conflict, EngineUnavailable, HoldfastError, LeaseLost, NotFound, OutcomeUnknown
 from holdfast.evacuate.action import (
     Action,
     ChangeState,
@@ -28,13 +28,16 @@ from holdfast.evacuate.action import (
 )
 from holdfast.evacuate.attempt import Attempt, Pace, Stop
 from holdfast.evacuate.claims import Claim, Claims
-from holdfast.evacuate.journal import Entry, EntryState, Journal, Run, RunState
+from holdfast.evacuate.journal import Entry, EntryState, Journal, Run, RunState, describe_run
 from holdfast.status.writer import EVACUATION_PREFIX
 
 logger = logging.getLogger("holdfast.evacuate")
 
 WORKERS = 4
 """Resources of one action that are changed at the same time: AWS publishes no higher limit for its control planes."""
+
+UNREADABLE = "unreadable"
+"""The name of the guard that asks whether everything could be read."""
 
 Progress = Callable[[Entry], None]
 
@@ -126,27 +129,23 @@ class Runner:
     def evacuate(self, claim: Claim, plan: Plan) -> Report:
         """Make the changes of a plan. For a run that was interrupted, changes that are gone are made again.
 
-        If another zone is evacuated meanwhile, only reads are made.
+        If another zone is evacuated meanwhile, or an account cannot be read any more, only reads are made.
         """
         run = claim.update(state=RunState.EVACUATING)
-        recorded = self._journal.read_entries(run.zone)
-        final = {each.resource: each for each in recorded if each.run == run.id}
-        moved_before = {each.resource: each for each in recorded if each.run != run.id and each.state.is_open}
-        # After a kill, some changes were made although the plan, which is newer, does not have them any more.
-        waiting = [each for each in final.values() if each.state in (EntryState.INTENDED, EntryState.APPLIED)]
+        final = {each.resource: each for each in self._journal.read_entries(run.zone) if each.run == run.id}
+        # Changes of this run that may have been made, even if the plan, which is newer, does not have them any more.
+        # Those that others had made may have ended since.
+        made = (EntryState.INTENDED, EntryState.APPLIED, EntryState.FOUND)
+        waiting = [each for each in final.values() if each.state in made]
         for name, changes in plan.changes.items():
             for change in changes:
                 entry = _build_entry(run, name, change, self._clock.wall())
-                known, other = final.get(entry.resource), moved_before.get(entry.resource)
-                if other is not None:  # its entry must stay as it is: it says how to restore the resource
-                    final[entry.resource] = replace(
-                        entry, state=EntryState.FOUND, note=f"run {other.run} has changed it"
-                    )
-                elif known is None or known.state is EntryState.FAILED:
+                known = final.get(entry.resource)
+                if known is None or known.state is EntryState.FAILED:
                     waiting.append(entry)
         stop = Stop()
-        stop.reason = _find_obstacle(plan)
-        with _released_when_interrupted(claim):
+        stop.reason = _find_obstacle(plan, run)
+        with _released_when_interrupted(claim, RunState.EVACUATING):
             for stage in self._sort_by_stage(waiting, lambda action: action.evacuation_stage):
                 for entry in self._change_all(stage, claim, EntryState.INTENDED, stop):
                     final[entry.resource] = entry
@@ -154,22 +153,61 @@ class Runner:
         return Report(run=run, entries=list(final.values()))
 
     def restore(self, claim: Claim, *, types: Sequence[str] = ()) -> Report:
-        """Undo a run, or its changes of some types of resources. The run stays open until all of them are undone."""
-        run = claim.update(state=RunState.RESTORING)
-        entries = [each for each in self._journal.read_entries(run.zone) if each.run == run.id]
+        """Undo a run, or its changes of some types of resources. The run stays open until all of them are undone.
+
+        A change that another open run of the zone relies on becomes a change of that run. Raise Conflict if that run is
+        under way.
+        """
+        others = self._find_other_runs(claim.run)
+        run = claim.update(state=RunState.RESTORING, types=tuple(types))
+        recorded = self._journal.read_entries(run.zone)
+        entries = [each for each in recorded if each.run == run.id]
         chosen = [each for each in entries if each.state.is_open and (not types or each.type in types)]
-        done = {}
-        with _released_when_interrupted(claim):
-            for stage in self._sort_by_stage(chosen, lambda action: action.restoration_stage):
+        relying = {each.resource: each for each in recorded if each.run in others and each.state is EntryState.FOUND}
+        done = {
+            each.resource: self._hand_over(each, relying[each.resource], claim)
+            for each in chosen
+            if each.resource in relying
+        }
+        with _released_when_interrupted(claim, RunState.EVACUATED):
+            left = [each for each in chosen if each.resource not in done]
+            for stage in self._sort_by_stage(left, lambda action: action.restoration_stage):
                 for entry in self._change_all(stage, claim, EntryState.RESTORING, Stop()):
                     done[entry.resource] = entry
         # Resources whose change failed are as they were.
         final = [done.get(each.resource, each) for each in entries if each.state is not EntryState.FAILED]
         if any(each.state.is_open for each in final):
-            run = claim.update(state=RunState.EVACUATED, holder="", held_until=0.0)
+            run = claim.update(state=RunState.EVACUATED, types=(), holder="", held_until=0.0)
         else:
             run = claim.end()
+            self._delete_old_entries(recorded)
         return Report(run=run, entries=final, is_restore=True)
+
+    def _find_other_runs(self, run: Run) -> frozenset[str]:
+        """Return the ids of the other open runs of the same zone. Raise Conflict if one of them is under way."""
+        others = [each for each in self._journal.read_runs().open if each.zone == run.zone and each.id != run.id]
+        for other in others:
+            if other.state is not RunState.EVACUATED:
+                raise Conflict(f"{describe_run(other, self._clock.wall())}: wait until it has ended")
+        return frozenset(each.id for each in others)
+
+    def _hand_over(self, entry: Entry, relying: Entry, claim: Claim) -> Entry:
+        """Let another run, which found a change of this run, undo the change later."""
+        number, now = claim.run.number, self._clock.wall()
+        adopted = replace(
+            relying, state=EntryState.APPLIED, change=entry.change, record=entry.record, number=number, at=now, note=""
+        )
+        note = f"run {relying.run} still needs it, and restores it later"
+        outcome = replace(entry, state=EntryState.KEPT, number=number, at=now, note=note)
+        self._journal.write_entries([adopted])  # first: after a kill in between, both runs may undo it
+        self._journal.write_entries([outcome])
+        self._progress(outcome)
+        return outcome
+
+    def _delete_old_entries(self, entries: Sequence[Entry]) -> None:
+        """Delete the entries of runs that the journal does not list any more."""
+        known = {each.id for each in self._journal.read_runs().runs}
+        self._journal.delete_entries([each for each in entries if each.run not in known and not each.state.is_open])
 
     def renew(self, run: Run) -> Sequence[Entry]:
         """Extend all changes of a run that expire, and are still ours. Return those that are not there any more."""
@@ -197,18 +235,25 @@ class Runner:
     def _sort_by_stage(self, entries: Sequence[Entry], get_stage: Callable[[Action], int]) -> Iterator[Sequence[Entry]]:
         stages: dict[int, list[Entry]] = defaultdict(list)
         for entry in entries:
-            stages[get_stage(self._find_action(entry))].append(entry)
+            action = self._actions.get(entry.action)  # a missing one is reported for each resource
+            stages[0 if action is None else get_stage(action)].append(entry)
         for _, stage in sorted(stages.items()):
             yield stage
 
     def _change_all(self, entries: Sequence[Entry], claim: Claim, intent: EntryState, stop: Stop) -> Iterator[Entry]:
         """Make or undo the changes of one stage. Yield the outcome of each."""
+        claim.check()
         now = self._clock.wall()
-        intended = [replace(each, state=intent, number=claim.run.number, at=now) for each in entries]
+        intended = [replace(each, state=_get_intent(each, intent), number=claim.run.number, at=now) for each in entries]
         self._journal.write_entries(intended)
-        paces = {each.action: Pace(WORKERS) for each in intended}
-        pool = ThreadPoolExecutor(WORKERS * len(paces) or 1)
-        futures = [pool.submit(self._change, each, claim, paces[each.action], stop) for each in intended]
+        groups: dict[tuple[str, str], list[tuple[Entry, Entry]]] = defaultdict(list)
+        for before, entry in zip(entries, intended, strict=True):
+            groups[entry.action, _get_account(entry)].append((before, entry))
+        pools = [ThreadPoolExecutor(WORKERS) for _ in groups]
+        futures = []
+        for pool, group in zip(pools, groups.values(), strict=True):
+            pace = Pace(WORKERS, self._clock)
+            futures += [pool.submit(self._change, before, entry, claim, pace, stop) for before, entry in group]
         try:
             for future in futures:
                 yield future.result()
@@ -216,19 +261,27 @@ class Runner:
             stop.reason = "not changed, because the run was interrupted"
             raise
         finally:
-            pool.shutdown(cancel_futures=True)
+            for pool in pools:
+                pool.shutdown(cancel_futures=True)
 
-    def _change(self, entry: Entry, claim: Claim, pace: Pace, stop: Stop) -> Entry:
-        """Make or undo one change, and record the outcome."""
-        attempt = Attempt(self._find_action(entry), entry, self._clock)
+    def _change(self, before: Entry, entry: Entry, claim: Claim, pace: Pace, stop: Stop) -> Entry:
+        """Make or undo one change, and record the outcome. `before` is the entry before this attempt."""
+        attempt: Attempt | None = None
         try:
-            with pace:
-                step, reading = attempt.run(pace, claim.check, stop)
+            attempt = Attempt(self._find_action(entry), entry, self._clock, intended_at=_get_intended_at(before))
+            step, reading = attempt.run(pace, claim.check, stop)
         except LeaseLost:
             raise
         except HoldfastError as error:
-            # It stays open if it may have been written: the next run reads, and decides.
-            state = entry.state if isinstance(error, EngineUnavailable | OutcomeUnknown) else _FAILURES[entry.state]
+            # It stays open if it may have been made: the next attempt reads the resource, and decides.
+            is_untouched = entry.state is EntryState.INTENDED and not (attempt is not None and attempt.has_written)
+            is_new = before.number == claim.run.number and before.state is EntryState.INTENDED
+            is_sure = not isinstance(error, EngineUnavailable | OutcomeUnknown)
+            state = EntryState.FAILED if is_untouched and is_new and is_sure else entry.state
+            if state is EntryState.APPLIED:  # nobody knows whether it still is
+                state = EntryState.INTENDED
+            if isinstance(error, Conflict) and entry.state is EntryState.INTENDED:
+                stop.reason = f"not changed, because of a conflict: {error}"
             outcome = replace(entry, state=state, note=str(error), at=self._clock.wall())
         else:
             record = reading.record if step.state is EntryState.APPLIED else entry.record
@@ -247,18 +300,30 @@ class Runner:
         return self._actions[entry.action]
 
 
-_FAILURES = {EntryState.INTENDED: EntryState.FAILED, EntryState.RESTORING: EntryState.RESTORING}
-"""The state of an entry whose change was refused. One that cannot be undone stays open."""
+def _get_intent(entry: Entry, intent: EntryState) -> EntryState:
+    """Return the state of an entry before its change. An applied one is read as such, to see who undid it."""
+    is_applied = entry.state is EntryState.APPLIED and intent is EntryState.INTENDED
+    return EntryState.APPLIED if is_applied else intent
+
+
+def _get_intended_at(before: Entry) -> float | None:
+    """Return when a change was begun of which nobody knows whether it was made."""
+    return before.at if before.state is EntryState.INTENDED else None
+
+
+def _get_account(entry: Entry) -> str:
+    """Return the account and region of a resource, which AWS limits together; "" for a name that is no ARN."""
+    return ":".join(entry.resource.split(":")[3:5]) if entry.resource.startswith("arn:") else ""
 
 
 @contextmanager
-def _released_when_interrupted(claim: Claim) -> Iterator[None]:
-    """Release the claim after Ctrl-C, so that the run can be resumed or restored at once."""
+def _released_when_interrupted(claim: Claim, state: RunState) -> Iterator[None]:
+    """Release the claim after Ctrl-C, so that the run can be resumed or restored at once. No server continues it."""
     try:
         yield
     except KeyboardInterrupt:
         with suppress(HoldfastError):
-            claim.update(holder="", held_until=0.0)
+            claim.update(state=state, types=(), by_server=False, holder="", held_until=0.0)
         raise
 
 
@@ -269,14 +334,16 @@ def _discover(action: Action, target: Target) -> Discovery:
         return Discovery(unreadable=[Unreadable(scope="all accounts", reason=str(error))])
 
 
-def _find_obstacle(plan: Plan) -> str:
-    """Return why a plan must not be carried out, which matters for a run that is continued; "" if it may."""
-    target = plan.target
+def _find_obstacle(plan: Plan, run: Run) -> str:
+    """Return why the plan must not be carried out; "" if it may. Guards do not ask again for a run that is resumed."""
     others = [each for found in plan.discoveries.values() for each in found.other_evacuations]
-    other = next((each for each in others if each.zone != target.zone), None)
-    if other is None or target.allows_second_zone:
-        return ""
-    return f"not changed, because {other.zone} is being evacuated, too: by {other.source}"
+    other = next((each for each in others if each.zone != run.zone), None)
+    if other is not None and not plan.target.allows_second_zone:
+        return f"not changed, because another zone is evacuated: {other.zone}, by {other.source}"
+    unreadable = [each for found in plan.discoveries.values() for each in found.unreadable]
+    if unreadable and UNREADABLE not in run.overrides:
+        return f"not changed, because {unreadable[0].scope} cannot be read: {unreadable[0].reason}"
+    return ""
 
 
 def _build_entry(run: Run, action: str, change: PlannedChange, now: float) -> Entry:

@@ -21,11 +21,17 @@ from holdfast.evacuate.evacuator import Evacuator, Proposal
 from holdfast.evacuate.guards import describe_refusals
 from holdfast.evacuate.journal import Entry, EntryState, Run, RunState, is_held
 from holdfast.evacuate.runner import Report
+from holdfast.status.writer import MAX_REASON_CHARACTERS
 
 logger = logging.getLogger("holdfast.evacuate")
 
 CHECK_SECONDS = 5.0
 """Seconds between two looks for runs that no process works on."""
+REFUSED_SECONDS = 60.0
+"""Seconds after which an evacuation that a guard refused is planned again."""
+MAX_CONTINUED_AGE = 900.0
+"""Seconds after its start in which a server continues an evacuation by itself. Later, a person decides: the zone may
+have recovered, and people may have acted."""
 RENEWAL_SECONDS = 900.0
 """Seconds between renewals: a zonal shift lasts at least an hour."""
 MAX_TOLD = 1000
@@ -97,7 +103,9 @@ class EvacuationService:
         """Zones and workloads that a thread of this process evacuates or restores."""
         self._told: dict[str, str] = {}
         """The last message about each verdict, by its id, so that it is not repeated every few seconds."""
-        self._renewed_at = clock.monotonic()
+        self._refused_until: dict[tuple[Zone, str], float] = {}
+        """When a refused evacuation is planned again. Planning asks AWS for all resources."""
+        self._renewed_at: float | None = None
         self._loop = BackgroundLoop(
             "holdfast-evacuate",
             self._step,
@@ -135,6 +143,12 @@ class EvacuationService:
         if self.mode is not EvacuationMode.AUTOMATIC:
             self._tell(verdict, f"evacuation.mode is {self.mode}. {build_advice(zone, workload, self.mode)}")
             return
+        key = zone, workload
+        if self._clock.monotonic() < self._refused_until.get(key, 0.0):
+            return
+        runs = self.evacuator.read_runs().open
+        if any(each.zone == zone and each.overlaps(zone, workload) for each in runs):
+            return
         with suppress(Conflict), self._reserve(zone, workload) as work:  # it may be under way
             work(lambda: self._evacuate(verdict))
 
@@ -156,6 +170,8 @@ class EvacuationService:
     def begin_resume(self, run: Run) -> Run:
         """Start to continue a run, and return it. Raise Conflict if another process works on it."""
         with self._reserve(run.zone, run.workload) as work:
+            if run.state is RunState.RESTORING:
+                raise Conflict(f"run {run.id} is being restored: restore it again to finish that")
             claim = self.evacuator.claim(run)
             work(lambda: _report(self.evacuator.evacuate(claim, self.evacuator.plan_again(claim.run))))
         return claim.run
@@ -163,9 +179,13 @@ class EvacuationService:
     def _evacuate(self, verdict: Verdict) -> None:
         zone, workload = verdict.zone, verdict.workload
         assert zone is not None
-        proposal = self.evacuator.prepare(zone, workload, reason=verdict.summary or verdict.id, verdict=verdict)
+        reason = (verdict.summary or verdict.id)[:MAX_REASON_CHARACTERS]
+        proposal = self.evacuator.prepare(zone, workload, reason=reason, verdict=verdict, lists_unmovable=False)
         if proposal.refusals:
-            self._tell(verdict, f"not evacuating {zone} for {workload}: {describe_refusals(proposal.guards)}")
+            self._refused_until[zone, workload] = self._clock.monotonic() + REFUSED_SECONDS
+            guards = ", ".join(each.name for each in proposal.refusals)
+            text = f"not evacuating {zone} for {workload}: {describe_refusals(proposal.guards)}"
+            self._tell(verdict, text, key=guards)
             return
         try:
             claim, plan = self.evacuator.begin(proposal, by=self._name, by_server=True, verdict=verdict)
@@ -175,11 +195,12 @@ class EvacuationService:
         logger.warning("evacuating %s for %s: run %s, by verdict %s", zone, workload, claim.run.id, verdict.id)
         _report(self.evacuator.evacuate(claim, plan))
 
-    def _tell(self, verdict: Verdict, message: str) -> None:
-        if self._told.get(verdict.id) != message:
+    def _tell(self, verdict: Verdict, message: str, key: str = "") -> None:
+        """Log a message about a verdict, unless the last one about it had the same key, or else the same text."""
+        if self._told.get(verdict.id) != (key or message):
             if len(self._told) >= MAX_TOLD:
                 self._told.clear()
-            self._told[verdict.id] = message
+            self._told[verdict.id] = key or message
             logger.warning("%s", message)
 
     @contextmanager
@@ -221,7 +242,7 @@ class EvacuationService:
 
     def _step(self) -> float:
         self.continue_runs()
-        if self._clock.monotonic() - self._renewed_at >= RENEWAL_SECONDS:
+        if self._renewed_at is None or self._clock.monotonic() - self._renewed_at >= RENEWAL_SECONDS:
             self._renewed_at = self._clock.monotonic()
             self.renew_runs()
         return CHECK_SECONDS
@@ -234,14 +255,26 @@ class EvacuationService:
             is_interrupted = run.state in (RunState.EVACUATING, RunState.RESTORING) and not is_held(run, now, ended)
             if not run.by_server or not is_interrupted:
                 continue
+            if run.state is RunState.EVACUATING and now - run.started > MAX_CONTINUED_AGE:
+                self._tell_old(run)
+                continue
             try:
                 if run.state is RunState.RESTORING:
-                    self.begin_restore(run)
+                    self.begin_restore(run, types=run.types)
                 else:
                     self.begin_resume(run)
             except Conflict:  # another server was quicker
                 continue
             logger.warning("continuing run %s, which was interrupted while %s", run.id, run.state)
+
+    def _tell_old(self, run: Run) -> None:
+        if run.id not in self._told:
+            self._told[run.id] = ""
+            logger.warning(
+                "run %s of %s was interrupted too long ago: finish it with `holdfast zone resume %s`, or undo it with "
+                "`holdfast zone restore %s`",
+                *(run.id, run.zone, run.zone, run.zone),
+            )
 
     def renew_runs(self) -> None:
         """Renew all changes that expire, of runs by anybody in this journal."""

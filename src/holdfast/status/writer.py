@@ -96,7 +96,7 @@ class StatusWriter:
             state=ZoneState.OUT,
             since=now,
             by=by,
-            reason=_check_reason(reason),
+            reason=check_reason(reason),
             expires=None if seconds is None else now + seconds,
         )
         for attempt in range(MAX_ATTEMPTS):
@@ -162,7 +162,7 @@ class StatusWriter:
         """
         now = self._clock.wall()
         wanted = ZoneStatus(
-            zone=zone, workload=workload, state=ZoneState.IN, since=now, by=by, reason=_check_reason(reason)
+            zone=zone, workload=workload, state=ZoneState.IN, since=now, by=by, reason=check_reason(reason)
         )
         for attempt in range(MAX_ATTEMPTS):
             statuses = self.store.read()
@@ -206,7 +206,8 @@ def _write(store: StatusStore, status: ZoneStatus, expected: int) -> ZoneStatus:
         raise _WriteConflict(str(error)) from error
 
 
-def _check_reason(text: str) -> str:
+def check_reason(text: str) -> str:
+    """Return a reason without spaces around it. Raise InvalidValue if it is blank, too long or not one line."""
     text = text.strip()
     if not text or len(text) > MAX_REASON_CHARACTERS:
         raise InvalidValue(f"reason of {len(text)} characters: expected 1 to {MAX_REASON_CHARACTERS}")

@@ -154,6 +154,15 @@ class JournalConformance:
             journal.write_entries([build_entry(number=5)])
         assert list(journal.read_entries()) == [newer]
 
+    def test_two_runs_have_entries_of_their_own_and_deleted_ones_are_gone(self, journal: Journal) -> None:
+        first, second = build_entry(number=5), replace(build_entry(), run="hf-2")
+        journal.write_entries([first, second])
+        assert sorted(journal.read_entries(ZONE), key=lambda each: each.run) == [first, second]
+        journal.delete_entries([first])
+        journal.delete_entries([first])
+        journal.delete_entries([])
+        assert list(journal.read_entries(ZONE)) == [second]
+
 
 class ActionConformance:
     """Tests of the contract of `holdfast.evacuate.action.Action`. Override the fixture `action`."""

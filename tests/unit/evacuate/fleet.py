@@ -118,5 +118,5 @@ def build_service(
 ) -> EvacuationService:
     """Return a service that marks zones as out, and works in the foreground."""
     actions = build_actions(store, clock, plane)
-    evacuator = Evacuator(actions, journal or MemoryJournal(), store, clock, find_zones=lambda _: zones)
+    evacuator = Evacuator(actions, journal or MemoryJournal(), store, clock, find_zones=lambda *_: zones)
     return EvacuationService(evacuator, clock, mode=mode, name="server here", run_in_background=lambda work: work())

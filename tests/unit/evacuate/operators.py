@@ -210,6 +210,10 @@ class _Journal:
     def read_entries(self, zone: Zone | None = None, *, type: str | None = None) -> Sequence[Entry]:  # noqa: A002
         return self._journal.read_entries(zone, type=type)
 
+    def delete_entries(self, entries: Sequence[Entry]) -> None:
+        self._operator.wait("delete entries")
+        self._journal.delete_entries(entries)
+
 
 class World:
     """What all operators share: one account, one status store, one time; and a check after every call."""

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast import Conflict, LeaseLost, NotAllowed
-from holdfast.evacuate.action import ChangeState, Target
-from holdfast.evacuate.journal import EntryState, Journal, RunState
+from holdfast.evacuate.action import ChangeState, Reading, Target
+from holdfast.evacuate.journal import KEPT_RUNS, Entry, EntryState, Journal, RunState
 from holdfast.evacuate.journals.memory import MemoryJournal
 from holdfast.evacuate.runner import Report, Runner
 from holdfast.testing import FakeClock
@@ -249,16 +249,99 @@ def test_a_run_of_a_living_process_cannot_be_claimed_and_a_paused_one_stops() ->
         evacuate(build(plane, journal, clock))
 
 
-def test_a_resource_that_another_run_has_moved_keeps_its_entry() -> None:
+def test_a_change_that_another_run_relies_on_is_undone_with_the_last_of_them() -> None:
     plane, journal = ControlPlane(2), MemoryJournal()
     before, runner = plane.copy(), build(plane, journal)
     evacuate(runner)
     report = evacuate(runner, Target(zone=ZONE, workload="blog", run="hf-2"))
-    assert {(each.state, each.note) for each in report.entries} == {(EntryState.FOUND, "run hf-1 has changed it")}
-    restore(runner, "hf-2")
-    assert plane.copy() != before
-    restore(runner)
+    assert {each.state for each in report.entries} == {EntryState.FOUND}
+    first = restore(runner)
+    assert {(each.state, each.note) for each in first.entries} == {
+        (EntryState.KEPT, "run hf-2 still needs it, and restores it later")
+    }
+    assert (plane.copy() != before, [each.id for each in journal.read_runs().open]) == (True, ["hf-2"])
+    assert states(restore(runner, "hf-2")) == {EntryState.RESTORED}
     assert plane.copy() == before
+
+
+def test_a_run_is_not_restored_while_another_one_of_the_zone_is_under_way() -> None:
+    plane, journal, clock = ControlPlane(1), MemoryJournal(), FakeClock()
+    evacuate(build(plane, journal, clock))
+    other = build(plane, journal, clock)
+    other.begin(other.plan(Target(zone=ZONE, workload="blog", run="hf-2")), by="colleague")
+    with pytest.raises(Conflict, match=r"hf-2.* is evacuating use1-az1 for blog.*: wait until it has ended"):
+        restore(build(plane, journal, clock))
+
+
+def test_an_error_after_a_write_leaves_the_entry_open() -> None:
+    plane, journal = ControlPlane(1), MemoryJournal()
+    action = RemoveZone(plane)
+    read, calls = action.read, count()
+
+    def fail(entry: Entry) -> Reading:
+        if next(calls) == 1:
+            raise NotAllowed("the token has expired")
+        return read(entry)
+
+    action.read = fail  # type: ignore[method-assign]
+    runner = Runner({"remove": action}, journal, FakeClock())
+    (problem,) = evacuate(runner).problems
+    assert (problem.state, plane.writes) == (EntryState.INTENDED, 1)
+    assert "the token has expired" in problem.note
+    assert restore(runner).problems == []
+    assert plane.zones["arn:000"] == {ZONE, OTHER}
+
+
+def test_a_resumed_run_whose_resource_cannot_be_read_stays_open() -> None:
+    plane, journal = ControlPlane(1), MemoryJournal()
+    before, runner = plane.copy(), build(plane, journal)
+    evacuate(runner)
+    action = RemoveZone(plane)
+
+    def refuse(entry: Entry) -> Reading:
+        raise NotAllowed("this role may not read it")
+
+    action.read = refuse  # type: ignore[method-assign]
+    (problem,) = resume(Runner({"remove": action}, journal, FakeClock())).problems
+    assert problem.state.is_open
+    assert restore(runner).problems == []
+    assert plane.copy() == before
+
+
+def test_a_change_of_others_that_has_ended_is_made_by_a_resume() -> None:
+    plane = ControlPlane(1)
+    runner = build(plane)
+    plane.write("arn:000", {OTHER}, "somebody")
+    assert states(evacuate(runner)) == {EntryState.FOUND}
+    plane.write("arn:000", {ZONE, OTHER}, None)
+    assert states(resume(runner)) == {EntryState.APPLIED}
+
+
+def test_entries_of_forgotten_runs_are_deleted() -> None:
+    plane, journal, clock = ControlPlane(1), MemoryJournal(), FakeClock()
+    for number in range(KEPT_RUNS + 2):
+        run = Target(zone=ZONE, run=f"hf-{number}")
+        evacuate(build(plane, journal, clock), run)
+        clock.advance(60)
+        restore(build(plane, journal, clock), run.run)
+    assert {each.run for each in journal.read_entries()} == {each.id for each in journal.read_runs().runs}
+
+
+def test_a_dead_account_does_not_delay_the_others_for_long() -> None:
+    plane, clock = ControlPlane(0), FakeClock()
+    for number in range(40):
+        plane.zones[f"arn:aws:elb:us-east-1:111111111111:{number:03}"] = {ZONE, OTHER}
+        plane.zones[f"arn:aws:elb:us-east-1:222222222222:{number:03}"] = {ZONE, OTHER}
+
+    def die(name: str) -> None:
+        if ":1111" in name:
+            throttle(name)
+
+    plane.before_write = die
+    began = clock.monotonic()
+    report = evacuate(build(plane, clock=clock))
+    assert len(report.problems) == 40
+    assert clock.monotonic() - began < 40 * 180 / 4
 
 
 def test_changes_of_others_are_kept_and_reported() -> None:

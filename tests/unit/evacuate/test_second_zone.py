@@ -23,7 +23,7 @@ kills = st.none() | st.integers(0, 60)
 evacuations = st.tuples(
     st.just("evacuate"),
     st.sampled_from([ONE, TWO]),
-    st.sampled_from([None, "shop"]),
+    st.sampled_from([None, "shop", "blog"]),
     st.sampled_from([0.0, 5.0, 25.0, 40.0]),  # seconds for which a person looks at the plan
     kills,
 )

@@ -9,7 +9,7 @@ from holdfast import Conflict, EngineUnavailable, Verdict, VerdictKind, Zone, Zo
 from holdfast._process import ProcessIdentity
 from holdfast.evacuate.journal import CLAIM_SECONDS, RunState
 from holdfast.evacuate.journals.memory import MemoryJournal
-from holdfast.evacuate.service import EvacuationMode, EvacuationService, build_advice
+from holdfast.evacuate.service import REFUSED_SECONDS, EvacuationMode, EvacuationService, build_advice
 from holdfast.status.stores.memory import MemoryStatusStore
 from holdfast.status.writer import StatusWriter
 from holdfast.testing import FakeClock
@@ -98,6 +98,7 @@ def test_a_refusal_is_told_once_and_the_zone_is_evacuated_when_it_is_lifted(
     (record,) = caplog.records
     assert "not evacuating use1-az1 for shop: other-zone: use1-az2 is out" in record.getMessage()
     writer.bring_in(OTHER, "shop", by="colleague", reason="fixed")
+    world.clock.advance(REFUSED_SECONDS)
     world.judge()
     assert world.out == {ZONE}
 

@@ -58,7 +58,7 @@ def test_a_zone_is_out_in_every_store_and_in_again_after_a_restore() -> None:
     clock, first, second = FakeClock(), MemoryStatusStore(), MemoryStatusStore()
     runner = build(clock, first=first, second=second)
     report = start(runner, runner.plan(TARGET))
-    assert states(report) == {"status:first": EntryState.APPLIED, "status:second": EntryState.APPLIED}
+    assert states(report) == {"status:first (shop)": EntryState.APPLIED, "status:second (shop)": EntryState.APPLIED}
     for store in (first, second):
         (status,) = store.read()
         assert (status.state, status.by, status.workload, status.expires) == (ZoneState.OUT, "hf-1", "shop", None)
@@ -116,7 +116,7 @@ def test_a_run_that_meets_another_zone_changes_nothing_more() -> None:
     report = start(runner, plan)
     assert {each.state for each in report.entries} == {EntryState.FAILED}
     assert {each.note for each in report.entries if each.action == "remove"} == {
-        "not changed, because use1-az2 is being evacuated, too"
+        "not changed, because another zone is evacuated: use1-az2"
     }
     assert plane.writes == 0
     allowed = replace(TARGET, run="hf-2", workload="blog", allows_second_zone=True)
@@ -155,7 +155,8 @@ def test_a_store_that_cannot_be_read_is_reported_and_the_others_go_on() -> None:
     assert [(each.scope, each.reason) for each in plan.discoveries["status"].unreadable] == [
         ("broken", "no route to the store")
     ]
-    assert states(start(runner, plan)) == {"status:healthy": EntryState.APPLIED}
+    report = runner.evacuate(runner.begin(plan, by="me", overrides={"unreadable": "seen"}), plan)
+    assert states(report) == {"status:healthy (shop)": EntryState.APPLIED}
 
 
 def test_a_status_that_others_changed_is_kept() -> None:
@@ -163,8 +164,8 @@ def test_a_status_that_others_changed_is_kept() -> None:
     runner = build(clock, main=store)
     run = start(runner, runner.plan(TARGET)).run
     StatusWriter(store, clock).take_out(ZONE, "shop", by="colleague", reason="it must stay out")
-    assert runner.verify(run)["status:main"].state is ChangeState.FOUND
-    assert states(runner.restore(runner.claim("hf-1"))) == {"status:main": EntryState.KEPT}
+    assert runner.verify(run)["status:main (shop)"].state is ChangeState.FOUND
+    assert states(runner.restore(runner.claim("hf-1"))) == {"status:main (shop)": EntryState.KEPT}
     assert store.read()[0].state is ZoneState.OUT
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from msgspec import Struct
 
 from holdfast._clock import Clock
-from holdfast._errors import EngineError, InvalidValue
+from holdfast._errors import EngineError, InvalidValue, NotFound
 from holdfast._types import Zone, ZoneState, ZoneStatus
 from holdfast.evacuate.action import (
     ACTIONS,
@@ -27,7 +27,7 @@ from holdfast.evacuate.action import (
 )
 from holdfast.evacuate.journal import Entry, EntryState
 from holdfast.status.stores import STATUS_STORES
-from holdfast.status.writer import StatusWriter, find_others_out
+from holdfast.status.writer import MAX_REASON_CHARACTERS, StatusWriter, find_others_out
 
 TYPE = "status"
 
@@ -65,16 +65,17 @@ class MarkOut:
         unreadable: list[Unreadable] = []
         for name, writer in self._writers.items():
             try:
-                out = find_others_out(writer.store.read(), target.zone, target.workload, self._clock.wall())
+                out = find_others_out(writer.store.read(), target.zone, None, self._clock.wall())
             except EngineError as error:
                 unreadable.append(Unreadable(scope=name, reason=str(error)))
                 continue
             others += [OtherEvacuation(zone=zone, source=f"a status in the store {name}") for zone in sorted(out)]
-            resources.append(Resource(id=f"status:{name}", type=TYPE, name=name))
+            resources.append(Resource(id=_build_id(name, target.workload), type=TYPE, name=name))
         return Discovery(resources=resources, other_evacuations=others, unreadable=unreadable)
 
     def plan(self, resource: Resource, target: Target) -> PlannedChange | Unmovable:
-        reason = f"{target.reason or 'evacuation'} (run {target.run})"
+        ending = f" (run {target.run})"
+        reason = (target.reason or "evacuation")[: MAX_REASON_CHARACTERS - len(ending)] + ending
         change = {
             "store": resource.name,
             "zone": target.zone,
@@ -87,24 +88,26 @@ class MarkOut:
 
     def read(self, entry: Entry) -> Reading:
         change, now = entry.change, self._clock.wall()
-        statuses = self._writers[change["store"]].store.read()
+        statuses = self._get_writer(entry).store.read()
         status = _find(statuses, change)
         if status is not None and status.is_out(now) and status.by != change["run"]:
             return Reading(state=ChangeState.FOUND, note=f"{status.by} has marked it as out: {status.reason}")
+        # For any workload: other actions move resources of all workloads.
+        others = sorted(find_others_out(statuses, Zone(change["zone"]), None, now))
+        other = others[0] if others and entry.state is EntryState.INTENDED and not change["force"] else None
         # A status that expires is the first of the two writes by which a zone is taken out.
         is_final = status is not None and (status.expires is None or entry.state is EntryState.RESTORING)
         if status is not None and status.is_out(now) and is_final:
-            return Reading(state=ChangeState.APPLIED, record={"version": status.version})
-        others = sorted(find_others_out(statuses, Zone(change["zone"]), change["workload"], now))
-        if others and entry.state is EntryState.INTENDED and not change["force"]:
-            note = f"{others[0]} is out, and only one zone of a region may be out"
-            return Reading(state=ChangeState.DIFFERENT, note=note, other_zone=others[0])
+            return Reading(state=ChangeState.APPLIED, record={"version": status.version}, other_zone=other)
+        if other is not None:
+            note = f"{other} is out, and only one zone of a region may be out"
+            return Reading(state=ChangeState.DIFFERENT, note=note, other_zone=other)
         return Reading(state=ChangeState.ABSENT)
 
     def apply(self, entry: Entry) -> None:
         change = entry.change
-        known = _find(self._writers[change["store"]].store.read(), change)
-        self._writers[change["store"]].take_out(
+        known = _find(self._get_writer(entry).store.read(), change)
+        self._get_writer(entry).take_out(
             Zone(change["zone"]),
             change["workload"],
             by=change["run"],
@@ -123,10 +126,21 @@ class MarkOut:
             by=change["run"],
             reason=f"restored (run {change['run']})",
         )
-        self._writers[change["store"]].store.write(status, reading.record["version"])
+        self._get_writer(entry).store.write(status, reading.record["version"])
 
     def renew(self, entry: Entry, reading: Reading) -> None:
         """Nothing expires."""
+
+    def _get_writer(self, entry: Entry) -> StatusWriter:
+        name = entry.change["store"]
+        if name not in self._writers:
+            raise NotFound(f"the status store {name} is not configured here: add it to the action `status`")
+        return self._writers[name]
+
+
+def _build_id(store: str, workload: str | None) -> str:
+    """Return the name of a store for one workload, because two workloads have statuses of their own in it."""
+    return f"status:{store}" if workload is None else f"status:{store} ({workload})"
 
 
 def _find(statuses: Sequence[ZoneStatus], change: Mapping[str, Any]) -> ZoneStatus | None:

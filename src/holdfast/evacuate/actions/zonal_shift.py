@@ -29,7 +29,7 @@ from holdfast.evacuate.action import (
     Unreadable,
 )
 from holdfast.evacuate.journal import Entry, EntryState
-from holdfast.evacuate.shift_candidates import PERMISSIONS, build_resource, find_candidates
+from holdfast.evacuate.shift_candidates import PERMISSIONS, Candidates, build_resource, find_candidates
 
 SERVICE = "arc-zonal-shift"
 DEFAULT_HOURS = 12
@@ -194,7 +194,9 @@ def _discover(account: Account, target: Target) -> Discovery:
         if shift is not None and not _is_of_run(shift, target.run):
             source = f"a zonal shift of {item.get('name', item['arn'])} ({shift['comment']!r})"
             others.append(OtherEvacuation(zone=Zone(shift["awayFrom"]), source=source, resource=item["arn"]))
-    candidates = find_candidates(account, target.zone, {each["arn"] for each in items})
+    candidates = Candidates([], [])
+    if target.lists_unmovable:
+        candidates = find_candidates(account, target.zone, {each["arn"] for each in items})
     return Discovery(
         resources=[_build_resource(each) for each in items if target.zone in each["availabilityZones"]],
         unmovable=candidates.unmovable,

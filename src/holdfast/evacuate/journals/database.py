@@ -24,10 +24,11 @@ MIGRATIONS = (
             """create table holdfast_evacuation_entry (
                 zone text not null,
                 resource text not null,
+                run text not null,
                 type text not null,
                 number bigint not null,
                 entry text not null,
-                primary key (zone, resource)
+                primary key (zone, resource, run)
             )""",
             "create index holdfast_evacuation_entry_type on holdfast_evacuation_entry (type)",
         ),
@@ -44,13 +45,14 @@ _UPDATE_RUNS = (
     "returning version"
 )
 _WRITE_ENTRY = (
-    "insert into holdfast_evacuation_entry (zone, resource, type, number, entry) values ($1, $2, $3, $4, $5) "
-    "on conflict (zone, resource) do update set type = excluded.type, number = excluded.number, entry = excluded.entry "
-    "where holdfast_evacuation_entry.number <= excluded.number returning number"
+    "insert into holdfast_evacuation_entry (zone, resource, run, type, number, entry) values ($1, $2, $3, $4, $5, $6) "
+    "on conflict (zone, resource, run) do update set type = excluded.type, number = excluded.number, "
+    "entry = excluded.entry where holdfast_evacuation_entry.number <= excluded.number returning number"
 )
+_DELETE_ENTRY = "delete from holdfast_evacuation_entry where zone = $1 and resource = $2 and run = $3"
 _READ_ENTRIES = (
     "select entry from holdfast_evacuation_entry where ($1 = '' or zone = $1) and ($2 = '' or type = $2) "
-    "order by zone, resource"
+    "order by zone, resource, run"
 )
 
 
@@ -81,7 +83,7 @@ class SqlJournal:
         def work(transaction: Transaction) -> None:
             for entry in entries:
                 text = msgspec.json.encode(entry).decode()
-                values = (entry.zone, entry.resource, entry.type, entry.number, text)
+                values = (entry.zone, entry.resource, entry.run, entry.type, entry.number, text)
                 if not transaction.execute(_WRITE_ENTRY, values):
                     raise build_lease_lost(entry)
 
@@ -90,6 +92,14 @@ class SqlJournal:
     def read_entries(self, zone: Zone | None = None, *, type: str | None = None) -> Sequence[Entry]:  # noqa: A002
         rows = self._database.read(lambda transaction: transaction.execute(_READ_ENTRIES, (zone or "", type or "")))
         return [msgspec.json.decode(text, type=Entry) for (text,) in rows]
+
+    def delete_entries(self, entries: Sequence[Entry]) -> None:
+        def work(transaction: Transaction) -> None:
+            for entry in entries:
+                transaction.execute(_DELETE_ENTRY, (entry.zone, entry.resource, entry.run))
+
+        if entries:
+            self._database.write(work)
 
 
 JOURNALS.register("database")(

@@ -1,8 +1,8 @@
 """A journal in a DynamoDB table that several operators share.
 
-Every resource is one item, with the zone as the partition key and the ARN as the sort key. `Entry` has the whole entry;
-the other attributes are for people and for other tools, which find items of one type by the index `Type`. The open
-runs are one more item, whose key is no zone.
+Every resource of a run is one item, with the zone as the partition key, and the ARN and the run as the sort key.
+`Entry` has the whole entry; the other attributes are for people and for other tools, which find items of one type by
+the index `Type`. The runs are one more item, whose key is no zone.
 """
 
 from collections.abc import Sequence
@@ -48,7 +48,7 @@ _LAYOUT = TableLayout(
     keys=(_ZONE, _RESOURCE),
     indexes={_TYPE: (_TYPE, _ZONE)},
     is_protected=True,  # without the journal, nobody knows what to restore
-    permissions=("dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:Query", "dynamodb:Scan"),
+    permissions=("dynamodb:DeleteItem", "dynamodb:GetItem", "dynamodb:PutItem", "dynamodb:Query", "dynamodb:Scan"),
     creator="DynamoJournal.create_table()",
 )
 
@@ -103,6 +103,15 @@ class DynamoJournal:
         entries = [self._decode(item, _ENTRY, Entry) for item in items if item.get(_ZONE) != _RUNS_KEY[_ZONE]]
         return [each for each in entries if type in (None, each.type)]
 
+    def delete_entries(self, entries: Sequence[Entry]) -> None:
+        with ThreadPoolExecutor(WRITERS) as pool:
+            for _ in pool.map(self._delete_entry, entries):
+                pass
+
+    def _delete_entry(self, entry: Entry) -> None:
+        item = _encode_entry(entry)
+        self._table.delete_once({_ZONE: item[_ZONE], _RESOURCE: item[_RESOURCE]}, {})
+
     def _write_entry(self, entry: Entry) -> None:
         """Write one entry. A write may be repeated, because it stores the same entry under the same number."""
         item = _encode_entry(entry)
@@ -151,7 +160,7 @@ class DynamoJournal:
 def _encode_entry(entry: Entry) -> Item:
     return {
         _ZONE: {"S": entry.zone},
-        _RESOURCE: {"S": entry.resource},
+        _RESOURCE: {"S": f"{entry.resource} {entry.run}"},
         _TYPE: {"S": entry.type},
         _NUMBER: {"N": str(entry.number)},
         "State": {"S": entry.state},

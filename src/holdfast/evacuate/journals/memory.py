@@ -13,7 +13,7 @@ class MemoryJournal:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._runs = RecordedRuns(0, ())
-        self._entries: dict[tuple[Zone, str], Entry] = {}
+        self._entries: dict[tuple[Zone, str, str], Entry] = {}
 
     def read_runs(self) -> RecordedRuns:
         return self._runs
@@ -28,12 +28,21 @@ class MemoryJournal:
     def write_entries(self, entries: Sequence[Entry]) -> None:
         with self._lock:
             for entry in entries:
-                known = self._entries.get((entry.zone, entry.resource))
+                known = self._entries.get(_get_key(entry))
                 if known is not None and known.number > entry.number:
                     raise build_lease_lost(entry)
-                self._entries[entry.zone, entry.resource] = entry
+                self._entries[_get_key(entry)] = entry
 
     def read_entries(self, zone: Zone | None = None, *, type: str | None = None) -> Sequence[Entry]:  # noqa: A002
         with self._lock:
             found = list(self._entries.values())
         return [each for each in found if zone in (None, each.zone) and type in (None, each.type)]
+
+    def delete_entries(self, entries: Sequence[Entry]) -> None:
+        with self._lock:
+            for entry in entries:
+                self._entries.pop(_get_key(entry), None)
+
+
+def _get_key(entry: Entry) -> tuple[Zone, str, str]:
+    return entry.zone, entry.resource, entry.run
