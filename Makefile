@@ -41,7 +41,7 @@ format: $(INSTALLED)  ## Format, and apply automatic fixes
 bench: $(INSTALLED)  ## Run all benchmarks (ARGS=--quick: each under a minute, that of queues under five)
 	@status=0; for file in benchmarks/[a-z]*.py; do $(BIN)/python $$file $(ARGS) || status=1; done; exit $$status
 
-bench-year: $(INSTALLED)  ## Count false isolations in 180 simulated days (about an hour on two cores; continues where it was stopped)
+bench-year: $(INSTALLED)  ## Count false isolations in 200 simulated days (about 80 minutes on two cores; continues where it was stopped)
 	@$(BIN)/python benchmarks/detect.py --part year --whole
 
 soak: $(INSTALLED)  ## Kill the queue's processes repeatedly, and account for every message (about 10 minutes)

@@ -84,7 +84,7 @@ def _open_statuses(settings: Settings, databases: Databases) -> StatusStore:
             require_store(
                 settings,
                 STATUSES,
-                hint=", ask the server with --server URL, or configure another [[evacuation.action]]",
+                hint=", start the server there once with `holdfast up`, or ask the server with --server URL",
             )
     return MemoryStatusStore()  # there is no status, and none is written
 

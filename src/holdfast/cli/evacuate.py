@@ -13,12 +13,11 @@ from cyclopts import Parameter
 
 from holdfast._errors import Conflict, EngineError, InvalidValue, NotFound
 from holdfast._names import check_workload_name, format_count, parse_zone
-from holdfast.cli.evacuations import Evacuations, RemoteEvacuations, open_local
+from holdfast.cli.evacuations import EvacuationProgress, Evacuations, RemoteEvacuations, open_local
 from holdfast.cli.output import (
     Json,
     SettingsFile,
     confirm,
-    create_progress,
     format_time,
     print_json,
     print_note,
@@ -29,11 +28,13 @@ from holdfast.cli.output import (
 )
 from holdfast.cli.remote import read_token
 from holdfast.cli.zone import ZONES, Others, Workload, ZoneArgument, ZoneOptions, require_no_others
+from holdfast.compose import Databases
+from holdfast.compose_evacuation import read_runs
 from holdfast.config import load
 from holdfast.evacuate import GuardName, Proposal
 from holdfast.evacuate.action import PlannedChange
 from holdfast.evacuate.guards import describe_refusals
-from holdfast.evacuate.journal import Entry, EntryState, Run, RunState, require_no_open_run
+from holdfast.evacuate.journal import EntryState, Run, RunState, require_no_open_run
 from holdfast.evacuate.runner import Report
 
 ZoneToRestore: TypeAlias = Annotated[str | None, Parameter(name="ZONE", help="An AZ-ID such as use1-az1.")]
@@ -109,7 +110,7 @@ def evacuate(
         if not confirm(question, yes=yes):
             print_result({"evacuated": False}, "Nothing was changed.", as_json=json)
             return
-        with _explain_interrupt(zone, workload, options):
+        with _explain_interrupt(zone, workload, options), evacuations.progress:
             report = evacuations.evacuate(proposal, reason, overrides)
         _print_report(report, evacuations, options, as_json=json)
         if stay:
@@ -140,7 +141,7 @@ def resume(
         for run in _find_open(evacuations, zone, workload):
             if run.state is RunState.RESTORING:
                 raise Conflict(f"run {run.id} is being restored: continue that with `holdfast zone restore {run.zone}`")
-            with _explain_interrupt(run.zone, run.workload, options):
+            with _explain_interrupt(run.zone, run.workload, options), evacuations.progress:
                 report = evacuations.resume(run)
             _print_report(report, evacuations, options, as_json=json)
             _raise_problems(report)
@@ -168,7 +169,7 @@ def restore(
     reports = []
     with _open(options) as evacuations:
         for run in _find_open(evacuations, zone, workload):
-            with _explain_interrupt(run.zone, run.workload, options, is_restore=True):
+            with _explain_interrupt(run.zone, run.workload, options, is_restore=True), evacuations.progress:
                 reports.append(evacuations.restore(run, type))
             _print_report(reports[-1], evacuations, options, as_json=json)
     for report in reports:
@@ -180,10 +181,16 @@ def runs(*, options: ZoneOptions = ZONES, json: Json = False) -> None:
 
     Example: holdfast zone runs
     """
-    with _open(options) as evacuations:
-        found = sorted(evacuations.list_runs(), key=lambda each: -each.started)
+    if options.server is not None:
+        server = RemoteEvacuations(options.server, read_token(), EvacuationProgress())
+        known, location = server.list_runs(), server.location
+    else:  # this needs neither a status store nor AWS
+        values = options.load()
+        with Databases(values) as databases:
+            known, location = read_runs(values, databases).runs, f"journal: {values.evacuation.journal}"
+    found = sorted(known, key=lambda each: -each.started)
     if not found:
-        print_result(found, f"there are no evacuations yet ({evacuations.location})", as_json=json)
+        print_result(found, f"there are no evacuations yet ({location})", as_json=json)
         return
     rows = [
         (each.id, each.zone, each.workload or "(all)", each.state, format_time(each.started), each.by, each.reason)
@@ -230,21 +237,13 @@ def runbook(
 
 @contextmanager
 def _open(options: ZoneOptions) -> Iterator[Evacuations]:
-    """Open the place where evacuations are carried out, with a line of progress on a terminal."""
-    with create_progress() as progress:
-        task = progress.add_task("", total=None, visible=False)
-        done: Counter[str] = Counter()
-
-        def show(entry: Entry) -> None:
-            done[entry.state] += 1
-            text = ", ".join(f"{count} {state}" for state, count in sorted(done.items()))
-            progress.update(task, description=f"{text} ({entry.name or entry.resource})", visible=True)
-
-        if options.server is not None:
-            yield RemoteEvacuations(options.server, read_token(), show)
-            return
-        with open_local(options.load(), show) as evacuations:
-            yield evacuations
+    """Connect to the server of the options, or evacuate in this process."""
+    progress = EvacuationProgress()
+    if options.server is not None:
+        yield RemoteEvacuations(options.server, read_token(), progress)
+        return
+    with open_local(options.load(), progress) as evacuations:
+        yield evacuations
 
 
 def _build_command(name: str, zone: str, workload: str | None, options: ZoneOptions) -> str:
@@ -357,6 +356,8 @@ def _print_report(report: Report, evacuations: Evacuations, options: ZoneOptions
     for type_, states in sorted(by_type.items()):
         counts = ", ".join(f"{count} {_WORDS[state]}" for state, count in sorted(states.items()))
         print(f"  {type_}: {counts}{_judge_majority(type_, states)}")
+    for each in report.unreadable:
+        print(f"  not evacuated: {each.scope} cannot be read: {each.reason}")
     for entry in report.problems:
         print(f"  {_WORDS[entry.state]}: {entry.type} {entry.name or entry.resource}: {entry.note}")
     if run.state is RunState.EVACUATED:
@@ -379,4 +380,9 @@ def _raise_problems(report: Report) -> None:
         raise EngineError(
             f"{len(left)} of {total} {verb} not {done}: fix the problems above, then run `holdfast zone {command} "
             f"{report.run.zone}`"
+        )
+    if report.unreadable:
+        raise EngineError(
+            f"{report.unreadable[0].scope} could not be read, so nothing was changed there: fix that, then run "
+            f"`holdfast zone resume {report.run.zone}`"
         )

@@ -1,7 +1,8 @@
 """Plan and carry out evacuations for commands: in this process, or by a remote server."""
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Protocol
 from urllib.parse import quote
@@ -9,6 +10,7 @@ from urllib.parse import quote
 import msgspec
 
 from holdfast._types import Zone
+from holdfast.cli.output import create_progress
 from holdfast.cli.remote import RemoteServer
 from holdfast.cli.stored import get_own_name
 from holdfast.compose import Databases
@@ -24,13 +26,33 @@ PLAN_TIMEOUT = 60.0
 """Seconds to wait for a server that asks AWS for all resources."""
 POLL_SECONDS = 0.5
 
-Progress = Callable[[Entry], None]
+
+class EvacuationProgress:
+    """A line of progress on a terminal. It is shown inside of `with` only, because it would erase a question."""
+
+    def __init__(self) -> None:
+        self._shown = create_progress()
+        self._task = self._shown.add_task("", total=None)
+        self._counts: Counter[str] = Counter()
+
+    def __call__(self, entry: Entry) -> None:
+        """Show the outcome of one resource. Called in any thread."""
+        self._counts[entry.state] += 1
+        text = ", ".join(f"{count} {state}" for state, count in sorted(self._counts.items()))
+        self._shown.update(self._task, description=f"{text} ({entry.name or entry.resource})")
+
+    def __enter__(self) -> None:
+        self._shown.start()
+
+    def __exit__(self, *exception: object) -> None:
+        self._shown.stop()
 
 
 class Evacuations(Protocol):
     """Where evacuations are planned and carried out."""
 
     location: str
+    progress: EvacuationProgress
 
     def prepare(self, zone: Zone, workload: str | None, reason: str, overrides: Sequence[str]) -> Proposal:
         """Plan an evacuation, and ask the guards."""
@@ -52,14 +74,15 @@ class Evacuations(Protocol):
 
 
 @contextmanager
-def open_local(settings: Settings, progress: Progress) -> Iterator[Evacuations]:
+def open_local(settings: Settings, progress: EvacuationProgress) -> Iterator[Evacuations]:
     """Evacuate in this process, with the journal and the accounts of the settings."""
     with Databases(settings) as databases, open_evacuator(settings, databases, progress=progress) as evacuator:
-        yield _LocalEvacuations(settings, evacuator)
+        yield _LocalEvacuations(settings, evacuator, progress)
 
 
 class _LocalEvacuations:
-    def __init__(self, settings: Settings, evacuator: Evacuator) -> None:
+    def __init__(self, settings: Settings, evacuator: Evacuator, progress: EvacuationProgress) -> None:
+        self.progress = progress
         self._settings = settings
         self._evacuator = evacuator
         self.location = f"journal: {settings.evacuation.journal}"
@@ -80,6 +103,7 @@ class _LocalEvacuations:
         return self._evacuator.resume(run)
 
     def restore(self, run: Run, types: Sequence[str]) -> Report:
+        self._evacuator.check_types(run, types)
         return self._evacuator.restore(self._evacuator.claim(run), types=types)
 
     def stay(self, run: Run) -> Iterator[Entry]:
@@ -91,9 +115,9 @@ class _LocalEvacuations:
 class RemoteEvacuations(RemoteServer):
     """Evacuations that a remote server carries out. Raises the errors that the server reports."""
 
-    def __init__(self, address: str, token: str | None, progress: Progress) -> None:
+    def __init__(self, address: str, token: str | None, progress: EvacuationProgress) -> None:
         super().__init__(address, token)
-        self._progress = progress
+        self.progress = progress
 
     def prepare(self, zone: Zone, workload: str | None, reason: str, overrides: Sequence[str]) -> Proposal:
         del reason, overrides  # the server asks the guards again when it starts
@@ -131,7 +155,7 @@ class RemoteEvacuations(RemoteServer):
             for entry in found.entries:
                 if shown.get(entry.resource) != entry:
                     shown[entry.resource] = entry
-                    self._progress(entry)
+                    self.progress(entry)
             if is_done:
                 entries = [each for each in found.entries if not is_restore or each.state is not EntryState.FAILED]
                 return Report(run=found.run, entries=entries, is_restore=is_restore)

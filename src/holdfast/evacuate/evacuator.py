@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast._clock import Clock
-from holdfast._errors import Conflict, EngineError, NotFound
+from holdfast._errors import Conflict, EngineError, InvalidValue, NotFound
 from holdfast._types import StatusStore, Verdict, VerdictKind, Zone, ZoneState
 from holdfast.evacuate.action import Action, Discovery, Target, Unreadable
 from holdfast.evacuate.claims import Claim
@@ -146,6 +146,15 @@ class Evacuator:
         report = self._runner.evacuate(claim, self.plan_again(run))
         self._runner.renew(report.run)
         return report
+
+    def check_types(self, run: Run, types: Sequence[str]) -> None:
+        """Raise InvalidValue if a run has no resource of one of these types."""
+        known = {each.type for each in self.list_entries(run)}
+        for each in types:
+            if each not in known:
+                raise InvalidValue(
+                    f"run {run.id} has no resource of the type {each}: expected one of {', '.join(sorted(known))}"
+                )
 
     def restore(self, claim: Claim, *, types: Sequence[str] = ()) -> Report:
         """Undo a run, or its changes of some types of resources."""

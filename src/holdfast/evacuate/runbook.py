@@ -69,7 +69,7 @@ repeat both.
 ## If a guard refuses
 
 Read what it found. If you know better, repeat the command with `--override GUARD`. The guard and your `--reason` are
-recorded.
+recorded. While the Holdfast server is down, there is no verdict: use `--override verdict`.
 
 ## IAM policy
 

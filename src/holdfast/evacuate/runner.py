@@ -58,13 +58,15 @@ class Report(Struct, frozen=True, kw_only=True):
     run: Run
     entries: Sequence[Entry]
     is_restore: bool = False
+    unreadable: Sequence[Unreadable] = ()
+    """Accounts and stores that could not be read, so that nothing was changed there."""
 
     @property
     def is_partial(self) -> bool:
         """True if something is left to do."""
         if self.is_restore:
             return self.run.is_open
-        return bool(self.problems)
+        return bool(self.problems or self.unreadable)
 
     @property
     def problems(self) -> Sequence[Entry]:
@@ -141,7 +143,7 @@ class Runner:
             for change in changes:
                 entry = _build_entry(run, name, change, self._clock.wall())
                 known = final.get(entry.resource)
-                if known is None or known.state is EntryState.FAILED:
+                if known is None or known.state in (EntryState.FAILED, EntryState.RESTORED):
                     waiting.append(entry)
         stop = Stop()
         stop.reason = _find_obstacle(plan, run)
@@ -150,7 +152,8 @@ class Runner:
                 for entry in self._change_all(stage, claim, EntryState.INTENDED, stop):
                     final[entry.resource] = entry
         run = claim.update(state=RunState.EVACUATED, holder="", held_until=0.0)
-        return Report(run=run, entries=list(final.values()))
+        unreadable = [each for found in plan.discoveries.values() for each in found.unreadable]
+        return Report(run=run, entries=list(final.values()), unreadable=unreadable)
 
     def restore(self, claim: Claim, *, types: Sequence[str] = ()) -> Report:
         """Undo a run, or its changes of some types of resources. The run stays open until all of them are undone.

@@ -162,6 +162,7 @@ class EvacuationService:
 
     def begin_restore(self, run: Run, *, types: Sequence[str] = ()) -> Run:
         """Start to undo a run, and return it. Raise Conflict if another process works on it."""
+        self.evacuator.check_types(run, types)
         with self._reserve(run.zone, run.workload) as work:
             claim = self.evacuator.claim(run)
             work(lambda: _report(self.evacuator.restore(claim, types=types)))

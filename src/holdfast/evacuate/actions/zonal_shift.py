@@ -126,7 +126,10 @@ class ZonalShift:
         if shift is not None:
             return _read_shift(shift, entry, is_out=found["appliedWeights"].get(zone) == 0)
         if entry.state is EntryState.APPLIED and self._was_cancelled(entry):
-            return Reading(state=ChangeState.DIFFERENT, note="others have cancelled our zonal shift")
+            return Reading(
+                state=ChangeState.DIFFERENT,
+                note="others have cancelled our zonal shift. To start a new one, resume the run again",
+            )
         others = [each for each in _list_autoshifts(found) if each != zone]
         if others and entry.state is EntryState.INTENDED and not entry.change["force"]:
             # Ours would take precedence, and send traffic back to that zone.
