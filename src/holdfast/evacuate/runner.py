@@ -137,7 +137,7 @@ class Runner:
         final = {each.resource: each for each in self._journal.read_entries(run.zone) if each.run == run.id}
         # Changes of this run that may have been made, even if the plan, which is newer, does not have them any more.
         # Those that others had made may have ended since.
-        made = (EntryState.INTENDED, EntryState.APPLIED, EntryState.FOUND)
+        made = (EntryState.INTENDED, EntryState.APPLIED, EntryState.FOUND, EntryState.RESTORING)
         waiting = [each for each in final.values() if each.state in made]
         for name, changes in plan.changes.items():
             for change in changes:
