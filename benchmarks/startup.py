@@ -24,7 +24,7 @@ def launch(*command: str) -> Work:
 
 
 def goals(results: Results) -> list[Goal]:
-    # What the interpreter takes for itself is not ours to mend; a command has to feel immediate as a whole.
+    # What the interpreter takes for itself is not ours to fix; a command has to feel immediate as a whole.
     imported = paired_difference(results.seconds(IMPORT), results.seconds(BARE))
     return [
         Goal("import_seconds", imported, 0.100, "lower"),

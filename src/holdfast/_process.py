@@ -30,7 +30,7 @@ class ProcessIdentity(msgspec.Struct, frozen=True):
         return cls(socket.gethostname(), _read_boot(), pid, started, secrets.token_hex(8))
 
     def has_ended(self) -> bool:
-        """Return whether the process has surely ended. False if it runs, or cannot be seen from here."""
+        """Return whether the process has certainly ended. False if it runs, or cannot be seen from here."""
         if self.boot != _read_boot():
             return False
         if sys.platform == "linux":
@@ -69,7 +69,7 @@ def encode_identity(identity: ProcessIdentity) -> str:
 
 
 def decode_identity(text: str) -> ProcessIdentity:
-    """Return the identity in a text. One that cannot be read, of another release, has not surely ended."""
+    """Return the identity in a text. If another release wrote it, and it cannot be read, it never counts as ended."""
     try:
         return msgspec.json.decode(text, type=ProcessIdentity)
     except msgspec.DecodeError:

@@ -1,4 +1,4 @@
-"""Build what evacuates zones, as the settings describe it."""
+"""Build the evacuator from the settings: its actions, its journal, its status store and its AWS accounts."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -40,7 +40,7 @@ def open_evacuator(
     writer: StatusWriter | None = None,
     progress: Progress | None = None,
 ) -> Iterator[Evacuator]:
-    """Yield what evacuates zones. `writer` replaces one of the status store of the settings.
+    """Yield an evacuator. Without a `writer`, it writes to the status store of the settings.
 
     Raise NotFound if a zone would be marked as out in a store that no server reads.
     """

@@ -52,15 +52,17 @@ class EvacuationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_field
     """How zones are evacuated, and by whom."""
 
     mode: Literal["advise", "confirm", "automatic"] = "advise"
-    """A person decides, until the false alarms of a workload are known."""
+    """What the server does about a zone that fails alone. By default it only tells people: they decide, until they
+    know how often verdicts about their workloads are wrong."""
     detectors: tuple[str, ...] = ("calibrated",)
-    """Detectors whose verdicts may evacuate a zone. The others only advise: their false alarms have no limit."""
+    """Detectors whose verdicts may evacuate a zone in the mode `automatic`. The others only advise. By default only
+    `calibrated`: the false alarms of the others have no limit."""
     journal: str = "database"
-    """The same database as for all other state."""
+    """Address of the journal. By default it is in the same database as all other state."""
     action: tuple[EvacuationActionSettings, ...] = (EvacuationActionSettings(name="status"),)
-    """Marking the zone as out needs no AWS."""
+    """The actions of an evacuation. By default only `status`: marking the zone as out needs no AWS."""
     account: tuple[EvacuationAccountSettings, ...] = ()
-    """None means the account of [aws]."""
+    """Accounts whose resources are evacuated. Without any, it is the account of [aws]."""
 
     def __post_init__(self) -> None:
         for name in self.detectors if self.detectors != ("calibrated",) else ():  # the default needs no check

@@ -242,7 +242,7 @@ class DeletableActionConformance(ActionConformance):
     """The same for an action whose resources can be deleted. Override `delete`, too."""
 
     def delete(self, resource: Resource) -> None:
-        """Delete a resource, as somebody else would."""
+        """Delete a resource as another person or program would, not by the action."""
         raise NotImplementedError(f"override `delete`, to delete {resource.id}")
 
     def test_a_deleted_resource_is_gone(self, action: Action) -> None:

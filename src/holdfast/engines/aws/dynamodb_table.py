@@ -39,7 +39,7 @@ class TableLayout:
     indexes: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """The keys of each global secondary index, by its name."""
     time_to_live: str | None = None
-    """The attribute after whose time DynamoDB deletes an item."""
+    """The attribute with the time after which DynamoDB deletes an item."""
     is_protected: bool = False
     """Whether the table cannot be deleted before its deletion protection is switched off."""
     permissions: tuple[str, ...]
@@ -193,8 +193,8 @@ class DynamoTable:
         except known.ResourceNotFoundException as error:
             raise SettingsError(
                 f"DynamoDB table {self.name} does not exist in {self._client.meta.region_name} for these credentials: "
-                f"check all three, or create it with {self._layout.creator}, or as an on-demand table with the key "
-                f"{self._describe_keys()}"
+                f"check the name, the region and the credentials; or create it with {self._layout.creator}, or as an "
+                f"on-demand table with the key {self._describe_keys()}"
             ) from error
         except NotAllowed as error:
             needed = ", ".join(permissions or self._layout.permissions)

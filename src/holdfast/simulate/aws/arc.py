@@ -76,7 +76,7 @@ class Arc:
         return found
 
     def start_shift(self, arn: str, zone: Zone, comment: str, *, minutes: int = 60, type: str = "ZONAL_SHIFT") -> Shift:  # noqa: A002
-        """Start a shift as somebody else would."""
+        """Start a shift of another person or program, without a call."""
         now = self.clock.wall()
         shift = Shift(f"shift-{len(self.shifts):06}", arn, zone, comment, now, now + 60 * minutes, type=type)
         self.shifts.append(shift)

@@ -22,11 +22,11 @@ from botocore.validate import ParamValidator
 
 REQUEST_ID = "00000000-0000-0000-0000-000000000000"
 _ANYTHING = r"[\u0020-\uD7FF\uE000-\uFFFD\uD800\uDC00-\uDBFF\uDFFF\r\n\t]*"
-"""How Java, for which the patterns are written, allows every text."""
+"""A pattern of the models that allows any text. It is written for Java, and Python does not accept it."""
 
 
 class Refusal(StrEnum):
-    """A refusal that every service may answer, with a code that depends on its protocol."""
+    """A refusal that every service has. Its code depends on the protocol."""
 
     THROTTLED = "throttled"
     DENIED = "denied"
@@ -46,16 +46,16 @@ class ServiceError(Exception):
 
 
 class Request(NamedTuple):
-    """A request of HTTP."""
+    """An HTTP request."""
 
     method: str
     path: str
-    """With the query."""
+    """The path and the query."""
     body: bytes
 
 
 class Reply(NamedTuple):
-    """A reply of HTTP."""
+    """An HTTP reply."""
 
     status: int
     body: bytes

@@ -69,13 +69,13 @@ class SimulatedRegion:
 
     @property
     def access_key(self) -> str:
-        """An access key of the account. Every secret fits it."""
+        """An access key of the account. Any secret is accepted with it."""
         return f"AKIA{self.account}"
 
     def add(
         self, kind: str, name: str, *zones: Zone, is_enabled: bool = True, tags: Mapping[str, str] | None = None
     ) -> str:
-        """Add a resource in some zones, or in all. Return its ARN. `is_enabled` says whether zonal shift is."""
+        """Add a resource in some zones, or in all. Return its ARN. `is_enabled`: zonal shift is enabled for it."""
         partition = next((f"aws-{each}" for each in ("cn", "us-gov") if self.region.startswith(each)), "aws")
         ending = ARNS[kind].format(f"{self.region}:{self.account}", name, len(self.resources) + 1)
         arn, used = f"arn:{partition}:{ending}", zones or tuple(self.zones.values())
