@@ -92,7 +92,7 @@ class Accounts:
     def find(self, arn: str) -> Account:
         """Return the account and region of a resource. Raise NotFound if no account of the settings has it.
 
-        An account whose number cannot be read does not prevent that another one is found.
+        An account whose number cannot be read is passed over: the resource may be in another one.
         """
         _, _, _, region, number, *_ = [*arn.split(":"), *[""] * 5]
         problem: HoldfastError | None = None
@@ -104,7 +104,7 @@ class Accounts:
             except HoldfastError as error:
                 problem = problem or error
         raise problem or NotFound(
-            f"{arn} is in account {number}, but none of the configured accounts is: add it as [[evacuation.account]]"
+            f"{arn} is in account {number}, which is not configured: add it as [[evacuation.account]]"
         )
 
     def close(self) -> None:

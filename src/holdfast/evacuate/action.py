@@ -1,7 +1,7 @@
 """The interface between evacuation and its actions: one protocol, and the values that it uses. Pure.
 
 An action moves resources of some types away from a zone. It is one module in `actions/`. It decides nothing about the
-run: it discovers resources, plans one change for each, reads whether the change is there, makes it once, and undoes it
+run: it discovers resources, plans one change for each, reads whether the change was made, makes it once, and undoes it
 once. The runner records, repeats and verifies.
 
 No write is repeated blindly. After every write, and whenever its reply was lost, the runner calls `read`, and decides
@@ -79,12 +79,12 @@ class OtherEvacuation(Struct, frozen=True, kw_only=True):
 
     zone: Zone
     source: str
-    """Who or what moved it, and what of, in words."""
+    """Who or what moved the traffic, and of which resource, in words."""
     resource: str = ""
 
 
 class Unreadable(Struct, frozen=True, kw_only=True):
-    """An account or a region that could not be read. What is there is unknown."""
+    """An account, a region or a store that could not be read, so that its resources are unknown."""
 
     scope: str
     reason: str
@@ -102,14 +102,14 @@ class Discovery(Struct, frozen=True, kw_only=True):
 
 
 class ChangeState(StrEnum):
-    """Whether a change is there."""
+    """What a resource shows about a change."""
 
     ABSENT = "absent"
     """The resource is as before the change."""
     APPLIED = "applied"
-    """Our change is there."""
+    """Our change was made."""
     FOUND = "found"
-    """The same change is there, made by others."""
+    """Others made the same change."""
     DIFFERENT = "different"
     """Others changed the resource in another way. Neither apply nor undo ours."""
     GONE = "gone"
@@ -139,11 +139,14 @@ class Action(Protocol):
 
     @property
     def evacuation_stage(self) -> int:
-        """When the changes are made: stages follow each other in ascending order. Data planes come first."""
+        """The position of the action when changes are made. Lower numbers come first, equal ones at the same time.
+
+        An action that needs no control plane, such as `status`, has a low number: control planes fail more often.
+        """
 
     @property
     def restoration_stage(self) -> int:
-        """When the changes are undone, likewise."""
+        """The position of the action when changes are undone. Lower numbers come first here, too."""
 
     @property
     def patience(self) -> float:
@@ -156,7 +159,7 @@ class Action(Protocol):
         """Plan the change of one resource. Pure."""
 
     def read(self, entry: Entry) -> Reading:
-        """Return whether the change of an entry is there now."""
+        """Read the resource of an entry, and return the state of its change."""
 
     def apply(self, entry: Entry) -> None:
         """Make the change, with one write. Called only after `read` returned ABSENT."""

@@ -97,7 +97,7 @@ class Attempt:
                         stop.reason = f"not changed, because another zone is evacuated: {reading.other_zone}"
                     return step, reading
                 if step.kind is StepKind.WRITE:
-                    continue  # the change is often there at once
+                    continue  # the change often has an effect at once
             except EngineUnavailable as error:
                 self._problem = error
                 pace.slow_down()
@@ -156,7 +156,7 @@ class Attempt:
             if self._lost_reply is None:
                 self._written_at = before  # it was refused
                 raise
-            raise self._lost_reply from error  # the change may be there
+            raise self._lost_reply from error  # the change may have been made
         self._lost_reply = None
         return True
 

@@ -41,9 +41,14 @@ class Claims:
         self._journal = journal
         self._clock = clock
         self._holder = encode_identity(ProcessIdentity.of_this_process())
+        self.is_abandoned = False
+
+    def abandon(self) -> None:
+        """Stop all work of this process at its next step. Its runs stay open, for the next process to continue them."""
+        self.is_abandoned = True
 
     def add(self, run: Run, *, allows_second_zone: bool = False) -> "Claim":
-        """Record a new run, and claim it. Raise Conflict if an overlapping run is open."""
+        """Record a new run, and claim it. Raise Conflict if an open run prevents that."""
 
         def change(recorded: RecordedRuns) -> tuple[Run, ...]:
             return add_run(recorded, run, self._holder, self._clock.wall(), allows_second_zone=allows_second_zone)
@@ -90,6 +95,8 @@ class Claim:
 
     def check(self) -> None:
         """Renew the claim when it is time. Raise LeaseLost if another process may work on the run. Called often."""
+        if self._claims.is_abandoned:
+            raise LeaseLost(f"this process stops, and leaves run {self.run.id} for another one")
         with self._lock:
             left = self.run.held_until - self._clock.wall()
             if left > CLAIM_SECONDS / 2:

@@ -84,8 +84,8 @@ class Evacuator:
     ) -> Proposal:
         """Plan an evacuation, and ask the guards. Change nothing.
 
-        `overrides` has the reason by the name of each guard that is overridden. Without a `verdict`, the current one of
-        the workload counts.
+        `overrides` has the reason by the name of each guard that is overridden. Without a `verdict`, the guards look at
+        the current one of the workload.
         """
         overrides, now = dict(overrides or {}), self._clock.wall()
         if reason:
@@ -106,9 +106,9 @@ class Evacuator:
     def begin(
         self, proposal: Proposal, *, by: str, by_server: bool = False, verdict: Verdict | None = None
     ) -> tuple[Claim, Plan]:
-        """Ask the guards again, and record the run. Raise Conflict if a guard refuses, or another run is in the way.
+        """Ask the guards again, and record the run. Raise Conflict if a guard refuses, or an open run prevents it.
 
-        Without a `verdict`, the current one of the workload counts.
+        Without a `verdict`, the guards look at the current one of the workload.
         """
         target, plan = proposal.plan.target, proposal.plan
         if self._clock.wall() - proposal.at > MAX_PLAN_AGE:
@@ -136,12 +136,16 @@ class Evacuator:
             )
         )
 
+    def abandon(self) -> None:
+        """Stop all runs of this process at their next step. They stay open, for another process to continue them."""
+        self._runner.abandon()
+
     def claim(self, run: Run) -> Claim:
         """Claim an open run, to continue or undo it. Raise Conflict if another process works on it."""
         return self._runner.claim(run.id)
 
     def resume(self, run: Run) -> Report:
-        """Continue a run that was interrupted: make all its changes that are not there. Renew those that expire."""
+        """Continue a run that was interrupted: make its missing changes, and renew those that expire."""
         claim = self.claim(run)
         report = self._runner.evacuate(claim, self.plan_again(run))
         self._runner.renew(report.run)
@@ -161,7 +165,7 @@ class Evacuator:
         return self._runner.restore(claim, types=types)
 
     def renew(self, run: Run) -> Sequence[Entry]:
-        """Extend all changes of a run that expire. Return those that are not there any more."""
+        """Extend all changes of a run that expire. Return those that are not in effect any more."""
         return self._runner.renew(run)
 
     def read_runs(self) -> RecordedRuns:
@@ -220,6 +224,6 @@ _WORST_FIRST = (
 def choose_verdict(verdicts: Sequence[Verdict], zone: Zone) -> Verdict | None:
     """Return the verdict that decides whether a zone may be evacuated for several workloads; None without verdicts.
 
-    A failure that moving traffic would not mend comes first, then another zone that fails alone.
+    A failure that moving traffic would not fix comes first, then another zone that fails alone.
     """
     return min(verdicts, key=lambda each: (_WORST_FIRST.index(each.kind), each.zone == zone), default=None)

@@ -221,10 +221,11 @@ def _check_pause(situation: Situation) -> _Finding:
     if not started:
         return _Finding(True, "the journal has no earlier evacuation")
     waited = max(situation.now - max(started), 0.0)
-    text = f"the last evacuation began {waited / 60:.0f} minutes ago; at least {MIN_PAUSE / 60:.0f} must pass"
+    text = f"the last evacuation began {format_count(round(waited / 60), 'minute')} ago"
     if waited >= MIN_PAUSE:
-        return _Finding(True, text)
-    return _Finding(False, text, f"wait {(MIN_PAUSE - waited) / 60:.0f} minutes, to see its effect")
+        return _Finding(True, f"{text}, more than {MIN_PAUSE / 60:.0f}")
+    left = format_count(round((MIN_PAUSE - waited) / 60), "minute")
+    return _Finding(False, f"{text}; at least {MIN_PAUSE / 60:.0f} must pass", f"wait {left}, to see its effect")
 
 
 _GUARDS: dict[GuardName, Callable[[Situation], _Finding]] = {

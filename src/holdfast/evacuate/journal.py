@@ -1,11 +1,11 @@
 """The journal of evacuations: what was intended, what was done, and everything that is needed to restore it. Pure.
 
 A run is one evacuation of one zone. It records an entry for each resource before it changes the resource, and again
-afterwards. So a process that is killed at any point leaves behind which resources it may have changed.
+afterwards. So wherever a process is killed, the journal has every resource that it may have changed.
 
-A journal is a store with five methods. The runs are one document with a version, so that of two operators who start at
-the same time one wins. Entries have the number of the claim that wrote them: a process that was paused, and
-whose run another process has continued, cannot overwrite newer entries.
+A journal is a store with five methods. The runs are one document with a version: if two operators start at the same
+time, only one of them can write it. Entries have the number of the claim that wrote them: a process that was paused,
+and whose run another process has continued, cannot overwrite newer entries.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -17,7 +17,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast._errors import Conflict, LeaseLost
-from holdfast._names import get_region_code
+from holdfast._names import format_count, get_region_code
 from holdfast._types import Zone
 
 __all__ = ["Entry", "EntryState", "Journal", "RecordedRuns", "Run", "RunState", "build_conflict", "build_lease_lost"]
@@ -183,8 +183,8 @@ def add_run(
 ) -> tuple[Run, ...]:
     """Return the runs with a new one that `holder` works on.
 
-    Raise Conflict if an overlapping run is open: a second zone is evacuated only if that is allowed, and a run of the
-    same zone must be resumed or restored first.
+    Raise Conflict if a run of another zone of the region is open, for any workload, unless `allows_second_zone`; or if
+    a run of the same zone is open, for the same workload or for all: that one must be resumed or restored first.
     """
     for each in recorded.open:
         # Whatever the workload: a zonal shift moves resources of all workloads.
@@ -256,9 +256,9 @@ def end_run(recorded: RecordedRuns, run: Run, now: float) -> tuple[Run, ...]:
 def describe_run(run: Run, now: float) -> str:
     """Return who evacuates which zone, and since when."""
     verb = "has" if run.state is RunState.EVACUATED else "is"
-    minutes = max(now - run.started, 0.0) / 60
+    age = format_count(round(max(now - run.started, 0.0) / 60), "minute")
     return (
-        f"run {run.id}, which {run.by} started {minutes:.0f} minutes ago, {verb} {run.state} {run.zone} for "
+        f"run {run.id}, which {run.by} started {age} ago, {verb} {run.state} {run.zone} for "
         f"{run.workload or 'all workloads'}"
     )
 

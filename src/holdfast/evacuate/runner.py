@@ -1,7 +1,7 @@
 """Carry out, continue, renew and undo evacuations: the driver of actions and journal.
 
 Every change is recorded as intended before it is made, and its outcome afterwards. A resource that fails does not stop
-the others. Everything may be repeated: each step begins with reading what is there.
+the others. Everything may be repeated: each step reads the resource first.
 """
 
 import logging
@@ -34,7 +34,8 @@ from holdfast.status.writer import EVACUATION_PREFIX
 logger = logging.getLogger("holdfast.evacuate")
 
 WORKERS = 4
-"""Resources of one action that are changed at the same time: AWS publishes no higher limit for its control planes."""
+"""Resources of one action in one account that are changed at the same time. AWS does not say how many calls its control
+planes accept, so there are few."""
 
 UNREADABLE = "unreadable"
 """The name of the guard that asks whether everything could be read."""
@@ -110,7 +111,7 @@ class Runner:
     def begin(
         self, plan: Plan, *, by: str, by_server: bool = False, overrides: Mapping[str, str] | None = None
     ) -> Claim:
-        """Record a new run, and claim it for `evacuate`. Raise Conflict if an overlapping run is open."""
+        """Record a new run, and claim it for `evacuate`. Raise Conflict if an open run prevents that."""
         target = plan.target
         run = Run(
             id=target.run,
@@ -123,6 +124,10 @@ class Runner:
             overrides=dict(overrides or {}),
         )
         return self._claims.add(run, allows_second_zone=target.allows_second_zone)
+
+    def abandon(self) -> None:
+        """Stop all runs of this process at their next step. They stay open, for another process to continue them."""
+        self._claims.abandon()
 
     def claim(self, run_id: str) -> Claim:
         """Claim an open run, for `evacuate` or `restore`. Raise Conflict if another process works on it."""
@@ -213,7 +218,7 @@ class Runner:
         self._journal.delete_entries([each for each in entries if each.run not in known and not each.state.is_open])
 
     def renew(self, run: Run) -> Sequence[Entry]:
-        """Extend all changes of a run that expire, and are still ours. Return those that are not there any more."""
+        """Extend all changes of a run that expire, and are still ours. Return those that are not in effect any more."""
         lapsed = []
         for entry in self._list_applied(run):
             try:

@@ -1,7 +1,8 @@
 """Act on verdicts and requests in the background: for a server, or for your own process.
 
-A run is carried out in a thread of its own. If the process ends in the middle, the next one with the same journal
-continues the run. While it lives, it renews changes that expire.
+A run is carried out in a thread of its own. If the process ends before the run does, the next process with the same
+journal continues the run: a restore always, an evacuation within 15 minutes of its start. While the process lives, it
+renews changes that expire.
 """
 
 import logging
@@ -34,6 +35,8 @@ MAX_CONTINUED_AGE = 900.0
 have recovered, and people may have acted."""
 RENEWAL_SECONDS = 900.0
 """Seconds between renewals: a zonal shift lasts at least an hour."""
+CLOSE_SECONDS = 1.0
+"""Seconds for which `close` waits until runs have stopped. Accounts and databases are closed after it."""
 MAX_TOLD = 1000
 """Verdicts whose last message is kept."""
 
@@ -99,6 +102,7 @@ class EvacuationService:
         self._clock = clock
         self._run_in_background = run_in_background or _start_thread
         self._lock = threading.Lock()
+        self._ended = threading.Condition(self._lock)
         self._running: set[tuple[Zone, str | None]] = set()
         """Zones and workloads that a thread of this process evacuates or restores."""
         self._told: dict[str, str] = {}
@@ -119,8 +123,11 @@ class EvacuationService:
         self._loop.start()
 
     def close(self) -> None:
-        """Stop. Runs that are under way stay in the journal: the next process continues them."""
+        """Stop. Runs that are under way stay in the journal, so that the next process can continue them."""
         self._loop.stop()
+        self.evacuator.abandon()
+        with self._ended:
+            self._ended.wait_for(lambda: not self._running, CLOSE_SECONDS)
 
     def __enter__(self) -> "EvacuationService":
         self.start()
@@ -219,17 +226,18 @@ class EvacuationService:
             self._running.add(key)
 
         def release() -> None:
-            with self._lock:
+            with self._ended:
                 self._running.discard(key)
+                self._ended.notify_all()
 
         def start(work: Callable[[], None]) -> None:
             def run() -> None:
                 try:
                     work()
                 except HoldfastError as error:
-                    logger.error("the evacuation of %s for %s was interrupted: %s", zone, whom, error)  # noqa: TRY400
+                    logger.error("the evacuation or restore of %s for %s was interrupted: %s", zone, whom, error)  # noqa: TRY400
                 except Exception:
-                    logger.exception("the evacuation of %s for %s was interrupted", zone, whom)
+                    logger.exception("the evacuation or restore of %s for %s was interrupted", zone, whom)
                 finally:
                     release()
 
@@ -249,7 +257,10 @@ class EvacuationService:
         return CHECK_SECONDS
 
     def continue_runs(self) -> None:
-        """Continue every run that a server started and that no process works on any more."""
+        """Continue every run that a server started and that no process works on any more.
+
+        An evacuation that began more than MAX_CONTINUED_AGE ago is left to people, who are told once.
+        """
         recorded = self.evacuator.read_runs()
         now, ended = self._clock.wall(), find_ended_holders(recorded)
         for run in recorded.open:

@@ -1,7 +1,7 @@
 """Decide the next step for one resource, from what was just read. Pure.
 
-Both directions are the same loop: read, decide, write at most once, read again. A write is repeated only if the
-resource still is as before, and long enough after the last one that a slow read does not explain it.
+Making a change and undoing it is the same loop: read, decide, write at most once, read again. A write is repeated only
+if the resource is still unchanged some seconds after the last write, because a read may show an older state.
 """
 
 from enum import StrEnum
@@ -24,7 +24,7 @@ class StepKind(StrEnum):
 
 
 class Step(Struct, frozen=True):
-    """The next step, and for the last one the result."""
+    """The next step. The last step of a resource also has the result."""
 
     kind: StepKind
     state: EntryState | None = None

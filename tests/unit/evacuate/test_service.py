@@ -9,7 +9,13 @@ from holdfast import Conflict, EngineUnavailable, Verdict, VerdictKind, Zone, Zo
 from holdfast._process import ProcessIdentity
 from holdfast.evacuate.journal import CLAIM_SECONDS, RunState
 from holdfast.evacuate.journals.memory import MemoryJournal
-from holdfast.evacuate.service import REFUSED_SECONDS, EvacuationMode, EvacuationService, build_advice
+from holdfast.evacuate.service import (
+    MAX_CONTINUED_AGE,
+    REFUSED_SECONDS,
+    EvacuationMode,
+    EvacuationService,
+    build_advice,
+)
 from holdfast.status.stores.memory import MemoryStatusStore
 from holdfast.status.writer import StatusWriter
 from holdfast.testing import FakeClock
@@ -245,11 +251,49 @@ def test_an_interrupted_run_is_reported_and_continued(
     monkeypatch.setattr(world.journal, "write_entries", fail)
     with caplog.at_level(logging.ERROR, "holdfast.evacuate"):
         world.judge()
-    assert "the evacuation of use1-az1 for shop was interrupted: the journal is full" in caplog.text
+    assert "the evacuation or restore of use1-az1 for shop was interrupted: the journal is full" in caplog.text
     monkeypatch.undo()
     world.clock.advance(CLAIM_SECONDS)
     world.service.continue_runs()
     assert world.out == {ZONE}
+
+
+def test_a_service_that_is_closed_leaves_its_run_to_the_next_one() -> None:
+    world = World()
+
+    def close(_: str) -> None:
+        world.service.evacuator.abandon()
+
+    world.plane.before_write = close
+    world.judge()
+    (run,) = world.journal.read_runs().runs
+    assert (run.state, run.holder != "") == (RunState.EVACUATING, True)
+    assert world.plane.writes <= 2
+    world.plane.before_write = lambda _: None
+    world.clock.advance(CLAIM_SECONDS)
+    world.service = world.build()
+    world.service.continue_runs()
+    assert world.journal.read_runs().runs[0].state is RunState.EVACUATED
+    world.service.close()
+
+
+def test_an_old_evacuation_is_not_continued_without_a_person(caplog: pytest.LogCaptureFixture) -> None:
+    world = World()
+
+    def kill(_: str) -> None:
+        raise Killed
+
+    world.plane.before_write = kill
+    with pytest.raises(Killed):
+        world.judge()
+    world.plane.before_write = lambda _: None
+    world.clock.advance(MAX_CONTINUED_AGE + 1)
+    world.service = world.build()
+    with caplog.at_level(logging.WARNING, "holdfast.evacuate"):
+        world.service.continue_runs()
+        world.service.continue_runs()
+    assert [each.getMessage().count("was interrupted too long ago") for each in caplog.records] == [1]
+    assert world.journal.read_runs().runs[0].state is RunState.EVACUATING
 
 
 def test_the_loop_continues_runs_until_it_is_closed() -> None:

@@ -1,7 +1,7 @@
 """Mark the zone as out in one or several status stores, which hosts, clients and DNS health checks obey.
 
-Every store is a resource of its own. A run that reaches most of them is a success: readers of several stores follow the
-majority.
+Every store is a resource of its own. Readers of several stores follow the majority, so they avoid the zone as soon as
+most stores have it as out.
 """
 
 from collections.abc import Mapping, Sequence

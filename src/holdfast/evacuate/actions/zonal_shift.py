@@ -1,7 +1,8 @@
 """Shift the traffic of load balancers, Auto Scaling groups and EKS clusters away from a zone, by AWS ARC.
 
 The comment of each shift has the id of our run, so that a shift of others is never cancelled or renewed. A shift
-expires after 12 hours, unless it is renewed: if the operator's machine dies, the zone comes back by itself.
+expires after 12 hours, unless it is renewed: if the operator's machine dies, balancers send traffic to the zone again.
+The status does not expire: it stays out until somebody restores the zone.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -36,7 +37,8 @@ DEFAULT_HOURS = 12
 MAX_COMMENT = 128
 MAX_ACCOUNTS = 16
 """Accounts that are read at the same time: more threads would not make an operator's machine faster."""
-_OURS, _AUTOSHIFT = "ZONAL_SHIFT", "ZONAL_AUTOSHIFT"
+_CUSTOMER_SHIFT, _AUTOSHIFT = "ZONAL_SHIFT", "ZONAL_AUTOSHIFT"
+"""The types of a shift that a customer has started, by any tool, and of one that AWS has started."""
 _WEAKER = {"PRACTICE_RUN": "a practice run", "FIS_EXPERIMENT": "an experiment of FIS"}
 """Shifts that ours ends. They are tests, so they are no sign that a zone fails."""
 _CONNECTIONS = (
@@ -224,7 +226,7 @@ def _build_resource(item: Mapping[str, Any]) -> Resource:
 def _find_shift(item: Mapping[str, Any]) -> Mapping[str, Any] | None:
     """Return the zonal shift that a person or a program has started. A resource has at most one."""
     shifts: Sequence[Mapping[str, Any]] = item.get("zonalShifts", ())
-    return next((each for each in shifts if each.get("shiftType", _OURS) == _OURS), None)
+    return next((each for each in shifts if each.get("shiftType", _CUSTOMER_SHIFT) == _CUSTOMER_SHIFT), None)
 
 
 def _list_autoshifts(item: Mapping[str, Any]) -> list[Zone]:

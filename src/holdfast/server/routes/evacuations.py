@@ -1,6 +1,5 @@
 """Plan evacuations, start, continue and undo them, and show how far they are."""
 
-import asyncio
 from collections.abc import Callable
 from typing import Annotated, Any, TypeVar
 
@@ -62,7 +61,7 @@ _CHANGE = build_route_options("evacuations", Role.OPERATOR, errors=(400, 404, 40
 async def list_evacuations(state: ServerState) -> EvacuationList:
     """Return the mode, the open evacuations and the last restored ones."""
     service = state.services.evacuations
-    recorded = await asyncio.to_thread(service.evacuator.read_runs)
+    recorded = await _run(state, service.evacuator.read_runs)
     return EvacuationList(service.mode, recorded.runs)
 
 
@@ -74,7 +73,7 @@ async def show_evacuation(state: ServerState, run: RunId) -> EvacuationDetails:
         found = _find(state.services, run)
         return EvacuationDetails(found, state.services.evacuations.evacuator.list_entries(found))
 
-    return await asyncio.to_thread(read)
+    return await _run(state, read)
 
 
 @post("/v1/evacuations/plan", status_code=200, summary="Plan an evacuation", **_CHANGE)
@@ -111,13 +110,13 @@ async def evacuate(request: Request[Any, Any, Any], state: ServerState, data: JS
 
 @post("/v1/evacuations/{run:str}/resume", status_code=200, summary="Continue an evacuation", **_CHANGE)
 async def resume_evacuation(state: ServerState, run: RunId) -> Run:
-    """Start to make all changes of an evacuation that are not there, and return the evacuation."""
+    """Start to make all changes of an evacuation that are missing. Return the run at once; the work goes on."""
     return await _run(state, lambda: state.services.evacuations.begin_resume(_find(state.services, run)))
 
 
 @post("/v1/evacuations/{run:str}/restore", status_code=200, summary="Undo an evacuation", **_CHANGE)
 async def restore_evacuation(state: ServerState, run: RunId, data: JSONBody[RestoreRequest]) -> Run:
-    """Start to return every resource to what it was, and return the evacuation. Changes of others are kept."""
+    """Start to undo an evacuation. Return the run at once; the work goes on. Changes of others are kept."""
     return await _run(
         state, lambda: state.services.evacuations.begin_restore(_find(state.services, run), types=data.types)
     )
