@@ -35,6 +35,8 @@ MAX_CONTINUED_AGE = 900.0
 have recovered, and people may have acted."""
 RENEWAL_SECONDS = 900.0
 """Seconds between renewals: a zonal shift lasts at least an hour."""
+FIRST_RENEWAL_SECONDS = 60.0
+"""Seconds after the start before the first renewal: a server that restarts often must renew, too."""
 CLOSE_SECONDS = 1.0
 """Seconds for which `close` waits until runs have stopped. Accounts and databases are closed after it."""
 MAX_TOLD = 1000
@@ -109,7 +111,7 @@ class EvacuationService:
         """The last message about each verdict, by its id, so that it is not repeated every few seconds."""
         self._refused_until: dict[tuple[Zone, str], float] = {}
         """When a refused evacuation is planned again. Planning asks AWS for all resources."""
-        self._renewed_at: float | None = None
+        self._renewed_at = clock.monotonic() - RENEWAL_SECONDS + FIRST_RENEWAL_SECONDS
         self._loop = BackgroundLoop(
             "holdfast-evacuate",
             self._step,
@@ -251,7 +253,7 @@ class EvacuationService:
 
     def _step(self) -> float:
         self.continue_runs()
-        if self._renewed_at is None or self._clock.monotonic() - self._renewed_at >= RENEWAL_SECONDS:
+        if self._clock.monotonic() - self._renewed_at >= RENEWAL_SECONDS:
             self._renewed_at = self._clock.monotonic()
             self.renew_runs()
         return CHECK_SECONDS

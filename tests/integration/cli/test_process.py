@@ -240,7 +240,9 @@ def test_a_backup_is_made_beside_a_running_server(tmp_path: Path) -> None:
         finished = run("backup", "copies", "--json", directory=tmp_path)
         assert finished.returncode == 0, finished.stderr
         copies = [(copy["source"], copy["copy"]) for copy in json.loads(finished.stdout)]
-        assert copies == [(f"data/{name}.sqlite", f"copies/{name}.sqlite") for name in ("server", "status", "watch")]
+        assert copies == [
+            (f"data/{name}.sqlite", f"copies/{name}.sqlite") for name in ("evacuation", "server", "status", "watch")
+        ]
         assert operator.get("/ready").status_code == 200
     # The copy alone is a Holdfast that knows the same credentials.
     other = tmp_path / "other"

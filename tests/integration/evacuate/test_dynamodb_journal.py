@@ -138,7 +138,7 @@ class TestTable:
         del item["Entry"]
         assert item == {
             "AZ-ID": {"S": "use1-az1"},
-            "ResourceArn": {"S": "arn:a"},
+            "ResourceArn": {"S": "arn:a hf-1"},
             "Type": {"S": "group"},
             "Number": {"N": "1"},
             "State": {"S": "intended"},
@@ -229,7 +229,7 @@ class TestTable:
             journal.write_runs([], 0)
 
     def test_an_entry_that_no_item_can_hold_is_named(self, journal: DynamoJournal, name: str) -> None:
-        with pytest.raises(EngineError, match=rf"arn:large of table {name} would have 4\d{{5}} bytes"):
+        with pytest.raises(EngineError, match=rf"arn:large hf-1 of table {name} would have 4\d{{5}} bytes"):
             journal.write_entries([replace(build_entry("arn:large"), record={"policy": "x" * 409_600})])
         largest = replace(build_entry("arn:large"), record={"policy": "x" * 400_000})
         journal.write_entries([largest])
@@ -354,7 +354,7 @@ class TestFailures:
     def test_a_request_that_is_not_allowed_says_what_to_allow(self, connect: Connect, name: str) -> None:
         session, clock = connect(), FakeClock()
         refused, journal = answer(session, "AccessDeniedException"), DynamoJournal(session, name, clock)
-        needed = "dynamodb:GetItem, dynamodb:PutItem, dynamodb:Query, dynamodb:Scan"
+        needed = "dynamodb:DeleteItem, dynamodb:GetItem, dynamodb:PutItem, dynamodb:Query, dynamodb:Scan"
         uses: list[tuple[Callable[[], object], str]] = [
             (journal.read_runs, needed),
             (lambda: journal.write_entries([build_entry()]), needed),

@@ -43,6 +43,12 @@ GUARDED = [
     ("GET", "/v1/deploys", {"operator", "viewer"}),
     ("POST", "/v1/deploys", {"operator"}),
     ("POST", "/v1/deploys/end", {"operator"}),
+    ("GET", "/v1/evacuations", {"operator", "viewer"}),
+    ("GET", "/v1/evacuations/{run}", {"operator", "viewer"}),
+    ("POST", "/v1/evacuations", {"operator"}),
+    ("POST", "/v1/evacuations/plan", {"operator"}),
+    ("POST", "/v1/evacuations/{run}/restore", {"operator"}),
+    ("POST", "/v1/evacuations/{run}/resume", {"operator"}),
     ("GET", "/v1/alerts", {"operator", "viewer"}),
     ("GET", "/v1/alerts/verdict-1", {"operator", "viewer"}),
     ("POST", "/v1/alerts/acknowledge", {"operator"}),
@@ -604,7 +610,7 @@ class TestStopping:
         assert server.entries()[-1]["message"] == "stopped"
         # The databases were closed in order: nothing of them is left in a log beside them.
         files = sorted(file.name for file in (tmp_path / "data").iterdir() if not file.name.endswith("-created"))
-        assert files == ["server.sqlite", "status.sqlite", "watch.sqlite"]
+        assert files == ["evacuation.sqlite", "server.sqlite", "status.sqlite", "watch.sqlite"]
 
     def test_a_database_that_does_not_answer_does_not_keep_it_from_stopping_in_time(self, tmp_path: Path) -> None:
         settings = "[server]\nshutdown_timeout = 1\n[database]\ntimeout = 20\n"

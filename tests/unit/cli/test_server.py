@@ -25,6 +25,8 @@ def test_every_setting_is_shown_with_its_value_and_where_it_comes_from(
         "[[workload]]\nname = 'shop'\nregion = 'us-east-1'\nzones = ['use1-az1', 'use1-az2']\n",
         "[[workload.alarms.resource]]\nname = 'orders'\noperations = ['a/b']\n",
         "[[workload.canary]]\noperation = 'a/b'\nendpoint = 'http://{zone}'\nheaders = { Key = 'hunter2' }\n",
+        "[[evacuation.action]]\nname = 'zonal-shift'\noptions = { hours = 6 }\n",
+        "[[evacuation.account]]\nprofile = 'p'\n",
         "[[alert]]\nname = 'chat'\nchannel = 'webhook'\noptions = { url = 'https://x.example/hunter2' }\n",
         "[[queue]]\nname = 'mail'\n[[queue.tenant]]\nname = 'tenant-a'\nlimits = {}\n",
     ]
@@ -33,9 +35,8 @@ def test_every_setting_is_shown_with_its_value_and_where_it_comes_from(
     result = run("check", "--json").result
     assert result["file"] == "holdfast.toml"
     shown = result["settings"]
-    fixed = [
-        re.sub(r"\.(Key|total|all|paths)$|(?<=options)\.url$", "", name) for name in shown if ".detector." not in name
-    ]
+    ending = re.compile(r"\.(Key|total|all|paths)$|(?<=options)\.(url|hours)$")
+    fixed = [ending.sub("", name) for name in shown if ".detector." not in name]
     assert fixed == [format_path(path).replace("[]", "[0]") for path in list_setting_types() if path[-1] != "detector"]
     assert shown["workload[0].detector.name"] == {"value": "calibrated", "from": "default"}
     assert shown["workload[0].zones"] == {"value": ["use1-az1", "use1-az2"], "from": "holdfast.toml"}
@@ -69,7 +70,8 @@ def test_people_get_a_table_with_values_as_they_are_written_in_the_file(run: Run
     assert ["data_directory", '"[bold]here"', "other.toml"] in lines
     assert ["server.allow_anonymous", "false", "default"] in lines
     assert ["server.port", "8470", "default"] in lines
-    assert len(lines) == len([path for path in list_setting_types() if ANY_INDEX not in path]) + 1
+    assert ["evacuation.action[0].name", '"status"', "default"] in lines
+    assert len(lines) == len([path for path in list_setting_types() if ANY_INDEX not in path]) + 2
 
 
 def test_secrets_are_masked_wherever_they_are_set(run: Run, here: Path, monkeypatch: pytest.MonkeyPatch) -> None:

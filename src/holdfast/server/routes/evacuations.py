@@ -42,14 +42,14 @@ class EvacuationRequest(Struct, frozen=True, forbid_unknown_fields=True):
     reason: _Reason
     workload: _Workload | None = None
     """By default, all workloads."""
-    overrides: Annotated[tuple[_Name, ...], Meta(max_length=16)] = ()
+    overrides: list[_Name] = []
     """Guards to override, for the reason that is given."""
 
 
 class RestoreRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """What to restore."""
 
-    types: Annotated[tuple[_Name, ...], Meta(max_length=64)] = ()
+    types: list[_Name] = []
     """Types of resources; by default, all."""
 
 
