@@ -71,6 +71,7 @@ def run(directory: Path, *arguments: str, seconds: float) -> dict[str, Any]:
     return answer
 
 
+@pytest.mark.proof  # docs/tutorial/demo.md, whose commands are tested, shows the same summary
 def test_the_zone_is_found_and_the_processes_own_records_bear_the_summary_out(
     tmp_path: Path,
 ) -> None:
