@@ -103,9 +103,6 @@ def _import_help_texts(words: Sequence[str]) -> None:
         if word not in group:
             return
         group = group[word]
-    else:
-        if words:
-            return
     for name in group:
         group[name]
 

@@ -18,6 +18,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 
 from holdfast._clock import SystemClock
 from holdfast._types import Zone
@@ -41,6 +42,13 @@ class _Server(ThreadingHTTPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self._regions = regions
         self._services: dict[str, Service] = {}
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer in a thread with a name of its own, because clients keep their connections open."""
+        work = threading.Thread(
+            target=self.process_request_thread, args=(request, client_address), daemon=True, name="simulated-aws"
+        )
+        work.start()
 
     def answer(self, request: Request, account: str, region_name: str, signing_name: str) -> Reply | None:
         """Return the reply to a request, or None if it gets lost."""
