@@ -47,6 +47,14 @@ def test_every_event_has_its_own_sentence() -> None:
     assert message(verdict=verdict(zone=None)).title == "shop: verdict isolated"
 
 
+def test_advice_is_given_while_there_is_something_to_do() -> None:
+    advice = "To evacuate the zone: holdfast zone evacuate use1-az1 --workload shop --reason ..."
+    for event in AlertEvent:
+        is_given = advice in message(event, advice=advice).lines
+        assert is_given == (event in (AlertEvent.OPENED, AlertEvent.REMINDED))
+    assert message(advice=advice).to_fields()["advice"] == advice
+
+
 def test_keys_are_the_same_for_a_verdict_and_differ_between_messages_and_alerts() -> None:
     first, end, other = message(), message(AlertEvent.RESOLVED, number=2), message(alert="chat")
     assert first.dedup_key == end.dedup_key == "on-call:shop/use1-az1/1750000000"
