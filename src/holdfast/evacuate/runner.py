@@ -27,8 +27,8 @@ from holdfast.evacuate.action import (
     Unreadable,
 )
 from holdfast.evacuate.attempt import Attempt, Pace, Stop
-from holdfast.evacuate.claims import Claim, Claims
-from holdfast.evacuate.journal import Entry, EntryState, Journal, Run, RunState, describe_run
+from holdfast.evacuate.claims import Claim, Claims, find_ended_holders
+from holdfast.evacuate.journal import Entry, EntryState, Journal, Run, RunState, describe_run, is_held
 from holdfast.status.writer import EVACUATION_PREFIX
 
 logger = logging.getLogger("holdfast.evacuate")
@@ -192,11 +192,12 @@ class Runner:
         return Report(run=run, entries=final, is_restore=True)
 
     def _find_other_runs(self, run: Run) -> frozenset[str]:
-        """Return the ids of the other open runs of the same zone. Raise Conflict if one of them is under way."""
-        others = [each for each in self._journal.read_runs().open if each.zone == run.zone and each.id != run.id]
+        """Return the ids of the other open runs of the same zone. Raise Conflict if a process works on one of them."""
+        recorded, now = self._journal.read_runs(), self._clock.wall()
+        others = [each for each in recorded.open if each.zone == run.zone and each.id != run.id]
         for other in others:
-            if other.state is not RunState.EVACUATED:
-                raise Conflict(f"{describe_run(other, self._clock.wall())}: wait until it has ended")
+            if is_held(other, now, find_ended_holders(recorded)):
+                raise Conflict(f"{describe_run(other, now)}: wait until it has ended")
         return frozenset(each.id for each in others)
 
     def _hand_over(self, entry: Entry, relying: Entry, claim: Claim) -> Entry:

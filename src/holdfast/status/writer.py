@@ -82,12 +82,14 @@ class StatusWriter:
         seconds: float | None = None,
         force: bool = False,
         renew: bool = True,
+        any_workload: bool = False,
     ) -> ZoneStatus:
         """Mark a zone as out, for `seconds` or until it is brought in.
 
         If the zone is out already, it gets the new reason and expiry; with `renew` false it stays unchanged. Raise
-        Conflict while another zone of the region is out for any affected workload, unless `force` is true. Raise
-        OutcomeUnknown if the store fails between the two phases: then the zone is out, but perhaps provisionally.
+        Conflict while another zone of the region is out for any affected workload, unless `force` is true; with
+        `any_workload`, all workloads are affected. Raise OutcomeUnknown if the store fails between the two phases: then
+        the zone is out, but perhaps provisionally.
         """
         now = self._clock.wall()
         wanted = ZoneStatus(
@@ -101,13 +103,14 @@ class StatusWriter:
         )
         for attempt in range(MAX_ATTEMPTS):
             try:
-                return self._take_out(wanted, force=force, renew=renew)
+                return self._take_out(wanted, None if any_workload else workload, force=force, renew=renew)
             except _WriteConflict as error:  # another writer changed the status of the same zone
                 if attempt == MAX_ATTEMPTS - 1:
                     raise Conflict(str(error)) from error
         raise AssertionError  # the loop returns or raises
 
-    def _take_out(self, wanted: ZoneStatus, *, force: bool, renew: bool) -> ZoneStatus:
+    def _take_out(self, wanted: ZoneStatus, affected: str | None, *, force: bool, renew: bool) -> ZoneStatus:
+        """Take the zone out. `affected` is the workload for which no other zone may be out; None means any."""
         now = self._clock.wall()
         statuses = self.store.read()
         known = _find(statuses, wanted.zone, wanted.workload)
@@ -119,7 +122,7 @@ class StatusWriter:
             wanted = replace(wanted, since=before.since)  # renewing does not change since when the zone is out
         if force:
             return _write(self.store, wanted, version)
-        others = find_others_out(statuses, wanted.zone, wanted.workload, now)
+        others = find_others_out(statuses, wanted.zone, affected, now)
         if others:
             them = "it" if len(others) == 1 else "them"
             raise Conflict(
@@ -133,16 +136,18 @@ class StatusWriter:
         provisional = _write(self._unpublished_store, claim, version)
         was_in = known is None or known.state_at(now) is ZoneState.IN
         try:
-            return self._confirm(wanted, provisional, None if was_in else known)
+            return self._confirm(wanted, affected, provisional, None if was_in else known)
         except EngineError as error:
             raise OutcomeUnknown(
                 f"zone {wanted.zone} was taken out, perhaps only for {PROVISIONAL_SECONDS:.0f} s: check its status, "
                 f"then take it out again ({error})"
             ) from error
 
-    def _confirm(self, wanted: ZoneStatus, provisional: ZoneStatus, before: ZoneStatus | None) -> ZoneStatus:
+    def _confirm(
+        self, wanted: ZoneStatus, affected: str | None, provisional: ZoneStatus, before: ZoneStatus | None
+    ) -> ZoneStatus:
         """Replace the provisional status by the wanted one, or undo it if another zone was taken out meanwhile."""
-        others = find_others_out(self.store.read(), wanted.zone, wanted.workload, self._clock.wall())
+        others = find_others_out(self.store.read(), wanted.zone, affected, self._clock.wall())
         if others:
             self._undo(provisional, before)
             raise Conflict(

@@ -140,5 +140,5 @@ def test_a_second_zone_is_never_evacuated(states: dict[Zone, ZoneState], runs: l
     found = Discovery(other_evacuations=[OtherEvacuation(zone=each, source="somebody") for each in shifted])
     situation = replace(CLEAR, states=states, runs=RecordedRuns(1, tuple(runs)), discoveries={"a": found})
     others = {zone for zone, state in states.items() if state is not ZoneState.IN} | set(shifted)
-    others |= {each.zone for each in runs if each.workload in (None, "shop")}
+    others |= {each.zone for each in runs}
     assert (GuardName.OTHER_ZONE in refuse(situation)) == bool(others - {ONE})

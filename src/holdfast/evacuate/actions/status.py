@@ -113,6 +113,7 @@ class MarkOut:
             by=change["run"],
             reason=change["reason"],
             force=change["force"],
+            any_workload=True,  # other actions move resources of all workloads
             renew=known is not None and known.by == change["run"],  # never a status of an operator
         )
 

@@ -10,7 +10,7 @@ from msgspec import Meta, Struct
 from holdfast._errors import Conflict, NotFound
 from holdfast._names import WORKLOAD_PATTERN, ZONE_PATTERN, parse_zone
 from holdfast.config.settings import require_known
-from holdfast.evacuate import EvacuationMode, Proposal
+from holdfast.evacuate import EvacuationMode, GuardName, Proposal
 from holdfast.evacuate.journal import Run, find_run
 from holdfast.evacuate.service import EvacuationDetails, EvacuationList, build_command
 from holdfast.server.auth import build_route_options
@@ -23,7 +23,6 @@ Result = TypeVar("Result")
 _Zone = Annotated[str, Meta(pattern=ZONE_PATTERN)]
 _Workload = Annotated[str, Meta(pattern=WORKLOAD_PATTERN)]
 _Reason = Annotated[str, Meta(pattern=REASON_PATTERN, min_length=1, max_length=MAX_REASON_CHARACTERS)]
-_Name = Annotated[str, Meta(pattern=r"^[a-z-]{1,64}$")]
 RunId = Annotated[str, PathParameter(description="The id of an evacuation")]
 
 
@@ -42,14 +41,14 @@ class EvacuationRequest(Struct, frozen=True, forbid_unknown_fields=True):
     reason: _Reason
     workload: _Workload | None = None
     """By default, all workloads."""
-    overrides: list[_Name] = []
+    overrides: list[GuardName] = []
     """Guards to override, for the reason that is given."""
 
 
 class RestoreRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """What to restore."""
 
-    types: list[_Name] = []
+    types: list[str] = []
     """Types of resources; by default, all."""
 
 
@@ -101,7 +100,7 @@ async def evacuate(request: Request[Any, Any, Any], state: ServerState, data: JS
                 "this server only advises (evacuation.mode): run "
                 f"`{build_command(zone, data.workload)}` without --server, or set the mode to confirm"
             )
-        overrides = dict.fromkeys(data.overrides, data.reason)
+        overrides = {str(each): data.reason for each in data.overrides}
         proposal = service.evacuator.prepare(zone, data.workload, reason=data.reason, overrides=overrides)
         return service.begin(proposal, by=by)
 
