@@ -120,7 +120,8 @@ def test_every_answer_is_in_keeping_with_the_description(server: HoldfastServer,
     assert finished.returncode == 0, finished.stdout + finished.stderr
     if examples > 10:  # with few, some operation has only refusals, of which it warns
         assert "No issues found" in finished.stdout
-    assert good_answers(server) == {
+    # A zone that can be planned is found with many examples only.
+    assert good_answers(server) - {"POST /v1/evacuations"} == {
         "GET /v1/whoami",
         "GET /v1/credentials",
         "POST /v1/credentials",
