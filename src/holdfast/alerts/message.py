@@ -50,7 +50,7 @@ class AlertMessage(Struct, frozen=True, kw_only=True):
     link: str | None = None
     """The server's page. Opening it changes nothing."""
     advice: str | None = None
-    """What to do, with the command to run."""
+    """A sentence that tells people what to do, with the command to run."""
 
     @property
     def dedup_key(self) -> str:

@@ -26,7 +26,7 @@ class Account:
 
     def __init__(self, name: str, region: str, open_session: "SessionOpener") -> None:
         self.name = name
-        """What the settings call it, for messages: a role, a profile, or `the default account`."""
+        """Its name in messages: a role, a profile, or `the account of [aws]`."""
         self.region = region
         self._open_session = open_session
         self._lock = threading.Lock()

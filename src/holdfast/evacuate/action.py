@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     from holdfast.status.writer import StatusWriter
 
 
+LOCK_STAGE = 0
+"""The stage of actions that stop the whole run if others evacuate another zone at the same time."""
+
+
 class Target(Struct, frozen=True, kw_only=True):
     """The zone that is evacuated, and for whom."""
 
@@ -51,7 +55,7 @@ class Resource(Struct, frozen=True, kw_only=True):
     account: str = ""
     region: str = ""
     details: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    """What the action found out. Only the action knows its content."""
+    """Facts that the action found. Only the action knows their meaning."""
 
 
 class PlannedChange(Struct, frozen=True, kw_only=True):
@@ -102,7 +106,7 @@ class Discovery(Struct, frozen=True, kw_only=True):
 
 
 class ChangeState(StrEnum):
-    """What a resource shows about a change."""
+    """The state of a change, as the resource shows it."""
 
     ABSENT = "absent"
     """The resource is as before the change."""
@@ -121,7 +125,7 @@ class Reading(Struct, frozen=True, kw_only=True):
 
     state: ChangeState
     record: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    """What must be known to undo or renew the change."""
+    """Facts that are needed to undo or renew the change."""
     note: str = ""
     """Details for people: who made another change, or why a resource is gone."""
     is_effective: bool = True

@@ -65,7 +65,7 @@ class Attempt:
     """Makes or undoes one change, step by step. The state of the entry says which of the two."""
 
     def __init__(self, action: Action, entry: Entry, clock: Clock, *, intended_at: float | None = None) -> None:
-        """`intended_at` says when a change was begun of which nobody knows whether it was made."""
+        """`intended_at` is the time at which a change was begun whose outcome is unknown."""
         self._action = action
         self._entry = entry
         self._clock = clock

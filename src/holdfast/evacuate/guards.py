@@ -43,9 +43,9 @@ class GuardResult(Struct, frozen=True, kw_only=True):
     name: GuardName
     passed: bool
     finding: str
-    """What the guard found, with numbers."""
+    """The facts that the guard found, with numbers."""
     remedy: str = ""
-    """What would lift a refusal."""
+    """The change that would lift a refusal."""
     override: str = ""
     """The reason that was given to override a refusal."""
 
@@ -67,7 +67,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     """The zones that are not in, by the status store."""
     runs: RecordedRuns
     discoveries: Mapping[str, Discovery]
-    """What each action found, by its name."""
+    """The resources and signs that each action found, by its name."""
     verdict: Verdict | None
     """The current verdict of the workload; None if there is no detection."""
 

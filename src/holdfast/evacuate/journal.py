@@ -79,7 +79,7 @@ class Run(Struct, frozen=True, kw_only=True):
 
 
 class EntryState(StrEnum):
-    """What happened to a resource."""
+    """The state of one resource in a run."""
 
     INTENDED = "intended"
     """The change was about to be made: it may or may not have been."""
@@ -120,7 +120,7 @@ class Entry(Struct, frozen=True, kw_only=True):
     change: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """The planned change, and the configuration before it. Only the action knows its content."""
     record: Mapping[str, Any] = msgspec.field(default_factory=dict)
-    """What the action needs to know about the change that it made, such as the id of a zonal shift."""
+    """Facts that the action needs about the change that it made, such as the id of a zonal shift."""
     note: str = ""
 
 

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from holdfast._clock import Clock
 from holdfast._errors import Conflict, EngineUnavailable, HoldfastError, LeaseLost, NotFound, OutcomeUnknown
 from holdfast.evacuate.action import (
+    LOCK_STAGE,
     Action,
     ChangeState,
     Discovery,
@@ -289,7 +290,8 @@ class Runner:
             state = EntryState.FAILED if is_untouched and is_new and is_sure else entry.state
             if state is EntryState.APPLIED:  # nobody knows whether it still is
                 state = EntryState.INTENDED
-            if isinstance(error, Conflict) and entry.state is EntryState.INTENDED:
+            is_lock = attempt is not None and self._find_action(entry).evacuation_stage == LOCK_STAGE
+            if is_lock and isinstance(error, Conflict) and entry.state is EntryState.INTENDED:
                 stop.reason = f"not changed, because of a conflict: {error}"
             outcome = replace(entry, state=state, note=str(error), at=self._clock.wall())
         else:
@@ -316,7 +318,7 @@ def _get_intent(entry: Entry, intent: EntryState) -> EntryState:
 
 
 def _get_intended_at(before: Entry) -> float | None:
-    """Return when a change was begun of which nobody knows whether it was made."""
+    """Return when the change was begun, if its outcome is unknown."""
     return before.at if before.state is EntryState.INTENDED else None
 
 

@@ -44,7 +44,7 @@ MAX_TOLD = 1000
 
 
 class EvacuationMode(StrEnum):
-    """What follows from a verdict that a zone fails alone."""
+    """The reaction to a verdict that a zone fails alone."""
 
     ADVISE = "advise"
     """People are told, with the command to run."""

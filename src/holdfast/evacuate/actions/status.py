@@ -14,6 +14,7 @@ from holdfast._errors import EngineError, InvalidValue, NotFound
 from holdfast._types import Zone, ZoneState, ZoneStatus
 from holdfast.evacuate.action import (
     ACTIONS,
+    LOCK_STAGE,
     ActionType,
     ChangeState,
     Discovery,
@@ -50,7 +51,7 @@ class MarkOut:
     """The action `status`. See `holdfast.evacuate.action.Action`."""
 
     # First, and last in a restore: of two operators who evacuate different zones at the same time, the store stops one.
-    evacuation_stage, restoration_stage = 0, 3
+    evacuation_stage, restoration_stage = LOCK_STAGE, 3
     patience = 20.0
     """Seconds. All other actions wait for the stores, so a store that is down must not delay them for long; it is more
     than the settling time of a write."""
