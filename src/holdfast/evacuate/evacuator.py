@@ -6,7 +6,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from holdfast._clock import Clock
-from holdfast._errors import Conflict, EngineError, InvalidValue, NotFound
+from holdfast._errors import Conflict, EngineError, InvalidValue
 from holdfast._types import StatusStore, Verdict, VerdictKind, Zone, ZoneState
 from holdfast.evacuate.action import Action, Discovery, Target, Unreadable
 from holdfast.evacuate.claims import Claim
@@ -18,7 +18,7 @@ from holdfast.evacuate.guards import (
     describe_refusals,
     list_refusals,
 )
-from holdfast.evacuate.journal import Entry, Journal, RecordedRuns, Run, describe_run
+from holdfast.evacuate.journal import Entry, Journal, RecordedRuns, Run
 from holdfast.evacuate.runner import Plan, Progress, Report, Runner, build_run_id
 from holdfast.status.writer import check_reason, find_states
 
@@ -175,17 +175,6 @@ class Evacuator:
     def list_entries(self, run: Run) -> Sequence[Entry]:
         """Return the entries of all resources of a run."""
         return [each for each in self._journal.read_entries(run.zone) if each.run == run.id]
-
-    def find_open(self, zone: Zone | None = None, workload: str | None = None) -> Sequence[Run]:
-        """Return the open runs of a zone, or of all. Raise NotFound, which says what is open, if there is none."""
-        runs = self._journal.read_runs().open
-        found = [each for each in runs if zone in (None, each.zone) and workload in (None, each.workload)]
-        if not found:
-            now = self._clock.wall()
-            known = "; ".join(describe_run(each, now) for each in runs) or "no zone is evacuated"
-            scope = "" if zone is None else f" of {zone}{f' for {workload}' if workload else ''}"
-            raise NotFound(f"there is no open evacuation{scope} in this journal: {known}")
-        return found
 
     def _find_verdict(self, target: Target) -> Verdict | None:
         return choose_verdict(self._read_verdicts(target.workload), target.zone)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast import Conflict, NotFound, Verdict, VerdictKind, Zone, ZoneState, ZoneStatus
+from holdfast import Conflict, Verdict, VerdictKind, Zone, ZoneState, ZoneStatus
 from holdfast.evacuate.actions.status import MarkOut
 from holdfast.evacuate.actions.zonal_shift import ZonalShift
 from holdfast.evacuate.evacuator import MAX_PLAN_AGE, Evacuator, choose_verdict
@@ -60,7 +60,7 @@ def test_a_zone_is_marked_as_out_and_its_resources_are_moved_and_all_of_it_comes
         "remove": EntryState.APPLIED,
     }
     assert world.evacuator.read_states("shop") == {ZONE: ZoneState.OUT}
-    (run,) = world.evacuator.find_open(ZONE)
+    (run,) = world.evacuator.read_runs().open
     assert (run.by, run.reason, run.state) == ("me@here", "requests fail", RunState.EVACUATED)
     assert len(world.evacuator.list_entries(run)) == 3
     world.evacuator.restore(world.evacuator.claim(run))
@@ -141,18 +141,6 @@ def test_a_zone_is_marked_as_out_first_and_as_in_last() -> None:
     world.evacuator.restore(world.evacuator.claim(run))
     assert seen == [True] * 4
     assert world.evacuator.read_states("shop") == {}
-
-
-def test_a_zone_without_an_open_run_is_an_error_that_says_what_is_open() -> None:
-    world = World()
-    with pytest.raises(NotFound, match="no open evacuation of use1-az1 in this journal: no zone is evacuated"):
-        world.evacuator.find_open(ZONE)
-    world.evacuate()
-    with pytest.raises(NotFound, match=r"run hf-use1-az1-.* has evacuated use1-az1 for shop"):
-        world.evacuator.find_open(OTHER)
-    with pytest.raises(NotFound, match="of use1-az1 for blog"):
-        world.evacuator.find_open(ZONE, "blog")
-    assert len(world.evacuator.find_open()) == 1
 
 
 def test_the_worst_verdict_decides_for_several_workloads() -> None:

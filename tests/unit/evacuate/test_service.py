@@ -119,7 +119,7 @@ def test_a_zone_that_an_operator_took_out_is_left_alone() -> None:
 def test_a_zone_that_an_operator_restored_is_not_evacuated_again_at_once() -> None:
     world = World()
     world.judge()
-    world.service.begin_restore(world.service.evacuator.find_open(ZONE)[0])
+    world.service.begin_restore(world.service.evacuator.read_runs().open[0])
     assert world.out == set()
     world.judge()
     assert world.out == set()
@@ -158,7 +158,7 @@ def test_the_next_process_continues_a_restore() -> None:
 
     world.plane.before_write = kill
     with pytest.raises(Killed):
-        world.service.begin_restore(world.service.evacuator.find_open(ZONE)[0])
+        world.service.begin_restore(world.service.evacuator.read_runs().open[0])
     world.plane.before_write = lambda _: None
     world.clock.advance(CLAIM_SECONDS)
     world.service = world.build()
