@@ -56,14 +56,14 @@ class TestScrapes:
 
     def test_those_who_hang_take_a_bounded_number_of_threads_and_give_them_back(self, scrapes: MetricsServer) -> None:
         where = ("127.0.0.1", int(scrapes.server_address[1]))
-        until(lambda: answering() == 0)
+        until(lambda: answering(scrapes) == 0)
         with ExitStack() as stack:
             for _ in range(MAX_CONCURRENT_REQUESTS):
                 stack.enter_context(socket.create_connection(where, timeout=STUCK))
             with socket.create_connection(where, timeout=STUCK) as one_too_many:
                 assert one_too_many.recv(1) == b"", "it is closed at once"
-            assert answering() == MAX_CONCURRENT_REQUESTS
-        until(lambda: answering() == 0)
+            assert answering(scrapes) == MAX_CONCURRENT_REQUESTS
+        until(lambda: answering(scrapes) == 0)
         assert get(scrapes.address).status_code == 200
 
     def test_one_that_is_silent_for_long_is_cut_off(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -79,7 +79,7 @@ class TestScrapes:
     ) -> None:
         with socket.create_connection(("127.0.0.1", int(scrapes.server_address[1])), timeout=STUCK) as hasty:
             hasty.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # a reset, and no end
-        until(lambda: answering() == 0)
+        until(lambda: answering(scrapes) == 0)
         assert get(scrapes.address).status_code == 200
         assert capfd.readouterr().err == ""
 
@@ -96,9 +96,10 @@ class TestScrapes:
         assert ran.stdout == "False\n"
 
 
-def answering() -> int:
-    """Threads that answer somebody, or wait for him to ask."""
-    return sum("process_request_thread" in thread.name for thread in threading.enumerate())
+def answering(scrapes: MetricsServer) -> int:
+    """Return the number of threads of `scrapes` that serve a client, or wait for its request."""
+    targets = [getattr(thread, "_target", None) for thread in threading.enumerate()]
+    return sum(target == scrapes.process_request_thread for target in targets)
 
 
 def until(condition: Callable[[], bool]) -> None:
