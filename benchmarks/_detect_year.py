@@ -62,7 +62,7 @@ DEPLOYS_A_DAY, INCIDENTS_A_WEEK = 12.0, 20.0
 REAL_DEPLOYS_A_DAY, REAL_INCIDENTS_A_WEEK = 5.0, 2.0
 BURSTS_A_DAY, SCALINGS_A_DAY, STALLS_A_DAY = 60, 4, 6
 YEAR_DAYS, WEEKS = 365.0, 365.0 / 7
-PART_DAYS, WHOLE_DAYS = 5.0, 180.0
+PART_DAYS = 5.0
 ONE_EPISODE = 1800.0
 """Seconds after a false isolation in which another one counts as the same."""
 CACHE = Path(".cache/detect-year")

@@ -142,7 +142,7 @@ def evaluate(
         false_isolations,
         _find_deploys(window) if deploys_are_announced else np.ones(len(window.zones), np.bool_),
     )
-    findings, reports = _check_instances(find_all(step, conditions), instances, step)
+    findings, reports = _check_instances(find_all(step, conditions), instances, step, window)
     evaluated = EvaluatedWindow(window, step, measurements, findings)
     resources = view_resources(step, measurements, window)
     conclusion = _conclude(evaluated, reports, resources, regional, conditions)
@@ -225,14 +225,18 @@ def _is_learning(step: StreamStep) -> bool:
 
 
 def _check_instances(
-    findings: Sequence[Finding], bins: Sequence[InstanceBin], step: StreamStep
+    findings: Sequence[Finding], bins: Sequence[InstanceBin], step: StreamStep, window: Window
 ) -> tuple[list[Finding], dict[int, InstanceReport]]:
-    """Return the findings, held back if a few instances may cause them, and the reports by index of the finding."""
+    """Return the findings, held back if a few instances may cause them, and the reports by index of the finding.
+
+    Only bins since the evidence began are looked at: faults from before say nothing about this failure.
+    """
     checked, reports = [], {}
     for index, finding in enumerate(findings):
         # A deploy does not explain a single bad instance, so that verdict need not outlast one.
         if finding.guard in (None, Guard.DEPLOY) and finding.signal is not Signal.THROUGHPUT:
-            report = reports[index] = leave_out_worst(finding, bins, step)
+            since = max(round((window.end - finding.since) / window.seconds), 1)
+            report = reports[index] = leave_out_worst(finding, bins[-since:], step)
             is_held = finding.guard is None and not report.is_zone
             checked.append(replace(finding, guard=Guard.INSTANCES) if is_held else finding)
         else:

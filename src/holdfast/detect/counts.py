@@ -8,6 +8,7 @@ A stream is one operation, or all operations together: the pool, the last row of
 each stream and a column for each zone.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -46,12 +47,14 @@ LOWEST_RATIO, HIGHEST_RATIO = 0.3, 3.0
 """Permanent differences between zones: a prior of no difference, as a count, and limits."""
 OTHERS_WEIGHT = 0.8
 """Weight of a bin of the other zones for each bin of age: they are averaged over about 50 s."""
-PRIOR_OTHERS, HIGHEST_PRIOR_OTHERS = 3.0, 25.0
+PRIOR_OTHERS, HIGHEST_PRIOR_OTHERS = 3.0, 100.0
 """Weight, as a count, of the usual rate beside the counts of the other zones, for a rate that fluctuates much or hardly
-at all. It follows from the noise around the own past. With more than 25, all zones of a calm service would have much
-evidence in a failure of the region."""
+at all. It follows from the noise around the own past."""
 USUAL_DEVIATION = 2.0
 """Standard deviations up to which the other zones are as usual. Beyond, their usual rate says less about this one."""
+LASTING_MEMORY = 300.0
+"""Time constant in seconds of sums that show whether a rise lasts. In one minute, a doubled rate can be as usual by
+chance, again and again."""
 LOWEST_CLUMP, HIGHEST_CLUMP = 1.0, 4.0
 LOWEST_NOISE, HIGHEST_NOISE = 0.02, 2.0
 LOWEST_POOL_NOISE = 0.001
@@ -100,6 +103,10 @@ class CountState(Struct):
     past_block_bins: int
     recent_faults: Array
     recent_expected: Array
+    """By stream and zone: weighted sums over about 50 s, from which the other zones are predicted."""
+    lasting_faults: Array
+    lasting_expected: Array
+    """The same sums over about five minutes."""
     faults_40s: Array
     expected_40s: Array
     requests_40s: Array
@@ -127,6 +134,8 @@ AXES = (
     (
         "recent_faults",
         "recent_expected",
+        "lasting_faults",
+        "lasting_expected",
         "faults_40s",
         "expected_40s",
         "requests_40s",
@@ -295,28 +304,30 @@ def advance_counts(
     past_pool = _get_pool_noise(state.past_pool_noise, past_prior, HIGHEST_NOISE * block)
     past_noises = np.append(past_by_operation, past_pool)[:, None]
     k, e = _with_pool(faults, weights), _with_pool(expected, weights)
-    keep = OTHERS_WEIGHT ** (seconds / BIN)
-    recent_k, recent_e = state.recent_faults * keep + k, state.recent_expected * keep + e
+    recent = _Sums(state.recent_faults, state.recent_expected, OTHERS_WEIGHT ** (seconds / BIN)).add(k, e)
+    lasting = _Sums(state.lasting_faults, state.lasting_expected, decay(LASTING_MEMORY, seconds)).add(k, e)
     unit = np.append(np.ones(len(requests)), clump)[:, None]
-    others_k, others_e = ((each.sum(axis=1, keepdims=True) - each) / unit for each in (recent_k, recent_e))
-    prior = _weigh_usual_rate(others_k, others_e, past_noises / block)
-    shape = others_k + prior
-    m = e * shape / (others_e + prior)
+    others = recent.of_other_zones(unit)
+    prior = _weigh_usual_rate((others, lasting.of_other_zones(unit)), past_noises / block)
+    shape = others.faults + prior
+    m = e * shape / (others.expected + prior)
     step = measure_evidence(k / clumps, m / clumps, 1.0 / (noises + 1.0 / shape))
     limits = conditions.thresholds[:, None]
     evidence = add_evidence(state.evidence, step, limits, limits + HEADROOM, seconds) * active
     is_suspicious = (evidence.max(axis=0) > SUSPICIOUS).any(axis=1)
     is_calm = active & ~is_suspicious[:-1, None] & ~is_suspicious[-1] & (expected > 0) & conditions.settled[:, None]
     changes: dict[str, Array | int] = {
-        "recent_faults": recent_k,
-        "recent_expected": recent_e,
+        "recent_faults": recent.faults,
+        "recent_expected": recent.expected,
+        "lasting_faults": lasting.faults,
+        "lasting_expected": lasting.expected,
         "evidence": evidence,
         "rising_bins": np.where(evidence > 0, state.rising_bins + 1, 0.0),
     }
     # Only streams with evidence are compared, because it takes long.
     rising = np.flatnonzero((evidence > 0).any(axis=(0, 2)))
-    others = np.zeros_like(evidence)
-    others[:, rising] = add_evidence(
+    compared = np.zeros_like(evidence)
+    compared[:, rising] = add_evidence(
         state.against_others[:, rising],
         _compare_with_others(k[rising] / clumps[rising], e[rising], noises[rising]),
         CEILING_OTHERS,
@@ -327,7 +338,7 @@ def advance_counts(
     past_step = measure_evidence(k / past_clumps, e / past_clumps, 1.0 / past_noises)
     past = add_evidence(state.against_past, past_step, limits, limits + HEADROOM, seconds)
     past_bins = np.where(past.max(axis=0) > PAST_BEGINS, state.past_bins + 1, 0.0)
-    changes |= {"against_others": others * active, "against_past": past * active, "past_bins": past_bins}
+    changes |= {"against_others": compared * active, "against_past": past * active, "past_bins": past_bins}
     in_pool = conditions.in_pool[:, None].astype(np.float64)
     summed = np.array([_with_pool(each, in_pool) for each in (requests, faults, expected)])
     changes |= _sum_up(state, summed, seconds)
@@ -347,17 +358,36 @@ def measure_evidence(k: Array, m: Array, kappa: Array) -> Array:
     return found
 
 
-def _weigh_usual_rate(others_k: Array, others_e: Array, past_noise: Array) -> Array:
+class _Sums(NamedTuple):
+    """Counts and expected counts by stream and zone, summed with weights that fall by `keep` from bin to bin."""
+
+    faults: Array
+    expected: Array
+    keep: float
+
+    def add(self, faults: Array, expected: Array) -> "_Sums":
+        """Return the sums after one more bin."""
+        return _Sums(self.faults * self.keep + faults, self.expected * self.keep + expected, self.keep)
+
+    def of_other_zones(self, unit: Array) -> "_Sums":
+        """Return, for each zone, the sums of all others, in units of clumps."""
+        faults, expected = ((each.sum(axis=1, keepdims=True) - each) / unit for each in self[:2])
+        return _Sums(faults, expected, self.keep)
+
+
+def _weigh_usual_rate(others: Sequence[_Sums], past_noise: Array) -> Array:
     """Return the weight of the usual rate beside the recent counts of the other zones, which are few.
 
-    A block averages about half of the noise that the counts of the last minute have. If the other zones are far from
-    their usual rate, the zone that is predicted probably is, too.
+    If the other zones are far from their usual rate in any of the sums, the zone that is predicted probably is, too. A
+    block averages about half of the noise that the counts of the last minute have.
     """
     usual = np.clip(1.0 / (2.0 * past_noise), PRIOR_OTHERS, HIGHEST_PRIOR_OTHERS)
-    # Counts that are summed with falling weights vary less than their sum.
-    variance = np.maximum(others_e * (1.0 / (1.0 + OTHERS_WEIGHT) + others_e / usual), SMALL_VARIANCE)
-    deviation = (others_k - others_e) ** 2 / (variance * USUAL_DEVIATION**2)
-    found: Array = np.maximum(usual / np.maximum(deviation, 1.0) ** 2, PRIOR_OTHERS)
+    deviation = np.ones(1)
+    for each in others:
+        # Counts that are summed with falling weights vary less than their sum.
+        variance = np.maximum(each.expected * (1.0 / (1.0 + each.keep) + each.expected / usual), SMALL_VARIANCE)
+        deviation = np.maximum(deviation, (each.faults - each.expected) ** 2 / (variance * USUAL_DEVIATION**2))
+    found: Array = np.maximum(usual / deviation**2, PRIOR_OTHERS)
     return found
 
 

@@ -225,6 +225,8 @@ def _guard_counts(
     own, own_rise, worst = against[:, zone], rises[:, zone], rises[:, others].max(axis=1, initial=0.0)
     limit = np.where(is_pool, POOL_UNWELL_RISE, UNWELL_RISE)[:, None]
     is_higher = (part.faults_40s[rows] > limit * part.expected_40s[rows]) & (excess >= UNWELL_FAULTS)
+    lasting, usual = part.lasting_faults[rows], part.lasting_expected[rows]
+    is_higher |= (lasting > limit * usual) & (lasting - usual >= UNWELL_FAULTS)
     is_unwell = (is_higher | (evidence[rows] > SUSPICIOUS))[:, others].any(axis=1)
     also = ((against >= CONFIRMED) & (evidence[rows] > 0))[:, others].any(axis=1)
     return _choose_guards(

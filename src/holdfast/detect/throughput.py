@@ -23,6 +23,9 @@ SILENT_EVIDENCE, SILENT_EXPECTED = 7.0, 3.0
 MOVED_MARGIN, MOVED_SECONDS = 1.05, 300.0
 """A rise of the others' traffic up to this is chance; and the seconds after a zone fell silent in which a rise counts.
 Later, the traffic of the day has changed."""
+MOVED_PART, MOVED_CHANCE = 0.5, 2.0
+"""Part of the rise that every other zone must have, but for this number of standard deviations. If only one of them has
+more requests than usual, it was scaled, or its own clients send more."""
 STALLS_PER_QUARTER = 540.0
 """Stalls of a zone's telemetry in 90 days, six a day."""
 LEVEL_BINS = 2.0
@@ -39,15 +42,15 @@ class ThroughputState(Struct):
     frozen: float
     """Seconds for which no shares were learned, because of evidence against a zone."""
     fit: Array
-    level: float
-    """Requests of all zones in one bin, averaged over some minutes."""
+    levels: Array
+    """By zone: requests in one bin, averaged over some minutes."""
     level_noise: float
     """Relative variance of the requests of all zones around their level, beyond chance."""
     evidence: Array
     """By drop and zone."""
     silent_bins: Array
     others_in_silence: Array
-    """By zone: requests of the other zones since it fell silent."""
+    """By silent zone and other zone: requests of the other zone since the silent one fell silent."""
     silence: Array
     """By zone: evidence that it should have had requests since it fell silent."""
     missing: Array
@@ -76,11 +79,11 @@ def build_throughput_state(zones: int) -> ThroughputState:
         shares=by_zone,
         frozen=0.0,
         fit=np.zeros(5),
-        level=0.0,
+        levels=by_zone,
         level_noise=0.0,
         evidence=np.zeros((len(REMAINING_SHARES), zones)),
         silent_bins=by_zone,
-        others_in_silence=by_zone,
+        others_in_silence=np.zeros((zones, zones)),
         silence=by_zone,
         missing=by_zone,
         moved=by_zone,
@@ -149,30 +152,35 @@ def advance_throughput(
     w = np.where(calm, 1.0 / (v + 0.02) ** 2, 0.0)
     mean = predicted
     sums = [(w * part).sum() for part in (mean**2, mean**3, mean**4, y * mean, y * mean**2)]
-    total = float(n.sum())
-    level, level_noise = state.level or total, state.level_noise
+    levels, level_noise = state.levels if state.levels.any() else n, state.level_noise
     silent_bins = np.where(is_silent, state.silent_bins + 1, 0.0)
-    others_in_silence = np.where(is_silent, state.others_in_silence + others, 0.0)
-    silence = _measure_silence(others_in_silence, silent_bins, share, state.level, noise)
-    if calm[active & (share > 0)].all() and not is_silent.any():
+    others_in_silence = np.where(is_silent[:, None], state.others_in_silence + n, 0.0)
+    silence = _measure_silence(others_in_silence.sum(axis=1), silent_bins, share, float(levels.sum()), noise)
+    moved = state.moved
+    if not is_silent.any():
         keep, slow = decay(LEVEL_MEMORY, seconds), decay(DISPERSION_MEMORY, seconds)
-        excess = ((total - level) ** 2 - level) / max(level, 1.0) ** 2
-        level_noise = level_noise * slow + min(excess, 1.0) * (1 - slow)
-        level = level * keep + total * (1 - keep)
-    is_recent = state.silent_bins * seconds < MOVED_SECONDS
-    moved = _measure_move(total, level * (1 - share), share, level_noise, level * 2 * LEVEL_MEMORY / seconds)
+        if calm[active & (share > 0)].all():
+            level = float(levels.sum())
+            excess = ((float(n.sum()) - level) ** 2 - level) / max(level, 1.0) ** 2
+            level_noise = level_noise * slow + min(excess, 1.0) * (1 - slow)
+        # Also while a zone has less than its share: it may be scaled for hours, and the day goes on.
+        levels = levels * keep + n * (1 - keep)
+    else:
+        usual = levels * (active & (share > 0)) * silent_bins[:, None]
+        found = _measure_move(others_in_silence, usual, share, level_noise, silent_bins * seconds / (2 * LEVEL_MEMORY))
+        moved = np.where(silent_bins * seconds <= MOVED_SECONDS, found, moved)
     return ThroughputStep(
         replace(
             state,
             evidence=evidence,
             fit=state.fit * decay(DISPERSION_MEMORY, seconds) + sums,
-            level=level,
+            levels=levels,
             level_noise=level_noise,
             silent_bins=silent_bins,
             others_in_silence=others_in_silence,
             silence=silence,
             missing=np.where(is_silent, state.missing + predicted / (1 + noise * predicted), 0.0),
-            moved=np.where(is_silent, state.moved + is_recent * moved, 0.0),
+            moved=np.where(is_silent, moved, 0.0),
             rising_bins=np.where((evidence > 0).any(axis=0), state.rising_bins + 1, 0.0),
         ),
         predicted,
@@ -196,13 +204,21 @@ def _measure_silence(others: Array, bins: Array, share: Array, level: float, noi
     return found
 
 
-def _measure_move(total: float, usual: Array, share: Array, noise: float, averaged: float) -> Array:
-    """Return, for each zone, by how much its share explains the traffic of the others better than none of it does."""
-    rise = np.where(share < 1, 1 + share / np.maximum(1 - share, 1e-9), 1.0)
-    # The level was averaged over some minutes, so it is not known exactly either.
-    clump = 1 + (max(noise, 0.0) + 1 / max(averaged, 1.0)) * usual
-    evidence = (total * np.log(rise / MOVED_MARGIN) - usual * (rise - MOVED_MARGIN)) / clump
-    return np.where(rise > MOVED_MARGIN, evidence, 0.0)
+def _measure_move(requests: Array, usual: Array, share: Array, noise: float, uncertainty: Array) -> Array:
+    """Return, for each silent zone, by how much its share explains the traffic of the others better than none does.
+
+    `requests` and `usual` are by silent zone and other zone: the requests since the zone fell silent, and the usual
+    ones, whose relative variance by chance is raised by `uncertainty`. The noise of the traffic counts for all these
+    bins at once: if traffic is above its level, it often stays so for minutes.
+    """
+    usual = np.where(np.eye(len(share), dtype=np.bool_), 0.0, usual)
+    rise = np.where(share < 1, 1 / np.maximum(1 - share, 1e-9), 1.0)[:, None]
+    clump = 1 + max(noise, 0.0) * usual.sum(axis=1) + uncertainty
+    evidence = (requests * np.log(rise / MOVED_MARGIN) - usual * (rise - MOVED_MARGIN)).sum(axis=1) / clump
+    least = usual * (1 + MOVED_PART * (rise - 1)) - MOVED_CHANCE * np.sqrt(usual)
+    has_moved_everywhere = (requests >= least).all(axis=1) & (rise[:, 0] > MOVED_MARGIN)
+    found: Array = np.where(has_moved_everywhere, evidence, np.minimum(evidence, 0.0))
+    return found
 
 
 def has_moved(state: ThroughputState, zone: int, false_isolations: float) -> bool:

@@ -91,6 +91,13 @@ def test_one_failing_instance_is_named_and_its_zone_is_not_isolated() -> None:
     assert found.evidence[TWO]["worst_instances"] == ["use1-az2-i1"]
 
 
+def test_faults_of_the_other_instances_before_the_failure_do_not_blame_the_zone() -> None:
+    """A short burst of the whole zone, and three minutes later one instance fails."""
+    effects = [failing(BOTH, 1, 0.3, end=BEGIN + 10), failing(BOTH, 1, 0.9, start=BEGIN + 190, instance=1)]
+    verdicts, _ = watch(simulate(effects, length=370), warm_up())
+    assert kinds(verdicts) == ["healthy", "instance"]
+
+
 def test_a_zone_with_one_instance_says_that_the_two_cannot_be_told_apart() -> None:
     verdicts, _ = watch(simulate([failing(BOTH, 1, 0.6)], instances=1, length=60), warm_up(1))
     found = find_first(verdicts, "isolated")

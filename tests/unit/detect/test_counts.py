@@ -89,9 +89,15 @@ def read_slowly(state: CountState, requests: Array, faults: Array, conditions: C
             others = [other for other in zones if other != z]
             recent_k = sum(0.8 * state.recent_faults[s, other] + k[s][other] for other in others)
             recent_e = sum(0.8 * state.recent_expected[s, other] + e[s][other] for other in others)
-            usual = min(max(30 / (2 * past_rho), 3.0), 25.0)
-            variance = max(recent_e / unit * (1 / 1.8 + recent_e / unit / usual), 0.02)
-            prior = max(usual / max((recent_k - recent_e) ** 2 / unit**2 / (4 * variance), 1.0) ** 2, 3.0)
+            usual = min(max(30 / (2 * past_rho), 3.0), 100.0)
+            keep = math.exp(-10 / 300)
+            lasting_k = sum(keep * state.lasting_faults[s, other] + k[s][other] for other in others)
+            lasting_e = sum(keep * state.lasting_expected[s, other] + e[s][other] for other in others)
+            deviation = 1.0
+            for sum_k, sum_e, falling in ((recent_k, recent_e, 0.8), (lasting_k, lasting_e, keep)):
+                variance = max(sum_e / unit * (1 / (1 + falling) + sum_e / unit / usual), 0.02)
+                deviation = max(deviation, (sum_k - sum_e) ** 2 / unit**2 / (4 * variance))
+            prior = max(usual / deviation**2, 3.0)
             alpha = recent_k / unit + prior
             m = e[s][z] * alpha / (recent_e / unit + prior)
             found.m[s].append(m)
@@ -319,6 +325,26 @@ def test_noise_is_not_measured_while_a_zone_fails() -> None:
     assert (found.block_bins, found.past_block_bins) == (0, 0)
     assert get_rising_bins(found)[:, 0].tolist() == [1, 1, 1]
     assert get_rising_bins(found)[:, 1].tolist() == [0, 0, 0]
+
+
+def test_a_rise_of_all_zones_that_lasts_is_predicted_even_after_a_minute_without_it() -> None:
+    """By chance, the other zones are as usual again and again while the faults of all zones have doubled."""
+    conditions, requests = build_conditions(), np.full((OPERATIONS, ZONES), 1000.0)
+    state = build_count_state(OPERATIONS, ZONES)
+    for _ in range(360):
+        state = learn(state, 1000.0, 5.0)
+        state = advance_counts(state, requests, np.full((OPERATIONS, ZONES), 5.0), conditions, has_baseline=False).state
+
+    def predict(earlier: float) -> float:
+        found, predicted = state, 0.0
+        for faults in (*[earlier] * 30, *[5.0] * 5):
+            counted = np.full((OPERATIONS, ZONES), faults)
+            step = advance_counts(found, requests, counted, conditions, has_baseline=False)
+            found, predicted = step.state, float(step.predicted[0, 0])
+        return predicted
+
+    assert predict(5.0) == pytest.approx(5.0, rel=0.05)
+    assert predict(10.0) > 6.0, "the usual rate of 5 says little about a zone whose neighbours had twice of theirs"
 
 
 def test_sums_of_the_last_seconds_halve_in_their_time() -> None:

@@ -76,6 +76,10 @@ def test_each_guard_holds_evidence_from_counts_back() -> None:
         """Return the counts with which another zone has this share of the rise of the failing one."""
         return set_cell("faults_40s", HOME, other, share * rise * (others_expected + 0.5) - 0.5)
 
+    # The other zone is as usual at the moment, but was not in the last minutes.
+    lasting = state.lasting_expected[HOME, other]
+    barely = set_cell("against_others", HOME, ZONE, 11.0)
+
     every_row(
         [
             (Guard.OTHERS_TOO, HOME, lambda: set_cell("against_others", HOME, ZONE, math.log(200) - 0.1)),
@@ -90,6 +94,7 @@ def test_each_guard_holds_evidence_from_counts_back() -> None:
             (Guard.NOT_WORSE, HOME, lambda: lift_other(0.7)),
             (Guard.UNWELL, HOME, lambda: lift_other(0.3)),
             (Guard.UNWELL, POOL, lambda: set_cell("evidence", POOL, other, 9.0) | pool_rise(0.3)),
+            (Guard.UNWELL, HOME, lambda: set_cell("lasting_faults", HOME, other, 2.1 * lasting + 3.0) | barely),
             (Guard.SMALL, HOME, lambda: set_cell("requests_40s", HOME, ZONE, 1e7)),
             (Guard.ENDED, HOME, lambda: set_cell("faults_10s", HOME, ZONE, 0.0)),
         ],

@@ -160,7 +160,7 @@ def test_traffic_has_moved_if_the_others_get_the_share_of_a_silent_zone() -> Non
     state = run(learn(100.0, 100.0, 100.0), *[(100.0, 100.0, 100.0)] * 60)
     assert not has_moved(state, 2, 0.2), "it is not silent"
     stalled = run(state, *[(100.0, 100.0, 0.0)] * 3)
-    assert stalled.level == pytest.approx(300.0, rel=0.02), "a silent zone does not change the usual level"
+    assert stalled.levels.tolist() == pytest.approx([100.0] * 3, rel=0.02), "a silent zone does not change the levels"
     assert not has_moved(stalled, 2, 0.2)
     assert has_moved(run(state, *[(150.0, 150.0, 0.0)] * 3), 2, 0.2)
     assert not has_moved(run(state, *[(115.0, 115.0, 0.0)] * 30), 2, 0.2), "far less than its share"
@@ -168,6 +168,34 @@ def test_traffic_has_moved_if_the_others_get_the_share_of_a_silent_zone() -> Non
     few = run(learn(2.0, 2.0, 2.0), *[(2.0, 2.0, 2.0)] * 60)
     assert not has_moved(run(few, *[(3.0, 3.0, 0.0)] * 3), 2, 0.2), "chance explains it"
     assert has_moved(run(few, *[(3.0, 3.0, 0.0)] * 30), 2, 0.2)
+
+
+def test_traffic_has_not_moved_if_only_one_of_the_other_zones_has_more() -> None:
+    state = run(learn(700.0, 200.0, 100.0), *[(700.0, 200.0, 100.0)] * 60)
+    assert has_moved(run(state, *[(778.0, 222.0, 0.0)] * 7), 2, 0.2)
+    scaled = run(state, *[(1050.0, 200.0, 100.0)] * 2, *[(1050.0, 200.0, 0.0)] * 7)
+    assert not has_moved(scaled, 2, 0.2), "the first zone was scaled shortly before the third one's telemetry stalled"
+    assert not has_moved(run(state, *[(700.0, 300.0, 0.0)] * 7), 2, 0.2)
+
+
+def test_the_levels_follow_the_day_while_a_zone_has_less_than_its_share() -> None:
+    """The third zone is scaled down for an hour, in which the traffic of the others rises slowly by a tenth."""
+    state = run(learn(700.0, 200.0, 100.0), *[(700.0, 200.0, 100.0)] * 60)
+    for number in range(360):
+        day = 1 + number / 3600
+        state = run(state, (980.0 * day, 200.0 * day, 60.0))
+    assert state.levels.tolist() == pytest.approx([1062.0, 217.0, 60.0], rel=0.02)
+    assert not has_moved(run(state, *[(1078.0, 220.0, 0.0)] * 5), 2, 0.2), "its telemetry stalls"
+
+
+def test_traffic_that_fluctuates_for_minutes_has_not_moved() -> None:
+    """All zones together often have a fifth more or less than usual, for ten minutes each time."""
+    state = learn(1000.0, 1000.0, 200.0)
+    for factor in (0.8, 1.2) * 30:
+        state = run(state, *[(1000.0 * factor, 1000.0 * factor, 200.0 * factor)] * 60)
+    assert not has_moved(run(state, *[(1200.0, 1200.0, 0.0)] * 5), 2, 0.2)
+    steady = run(learn(1000.0, 1000.0, 200.0), *[(1000.0, 1000.0, 200.0)] * 720)
+    assert has_moved(run(steady, *[(1200.0, 1200.0, 0.0)] * 5), 2, 0.2)
 
 
 def test_a_rise_of_the_traffic_some_minutes_after_a_zone_fell_silent_has_another_reason() -> None:
@@ -185,4 +213,4 @@ def test_a_zone_with_all_of_the_traffic_moves_it_nowhere() -> None:
 
 def test_the_level_follows_the_traffic_although_a_zone_is_never_used() -> None:
     state = run(learn(100.0, 100.0, 0.0), *[(100.0, 100.0, 0.0)] * 3, *[(200.0, 200.0, 0.0)] * 300)
-    assert state.level == pytest.approx(400.0, rel=0.01)
+    assert state.levels.sum() == pytest.approx(400.0, rel=0.01)
