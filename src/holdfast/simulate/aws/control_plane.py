@@ -3,7 +3,7 @@
 The last twelve characters of an access key are the number of its account, as in `AKIA123456789012`. So one address
 serves several accounts.
 
-    python -m holdfast.simulate.aws.control_plane --zones use1-az1,use1-az2 --add application:shop
+    python -m holdfast.simulate.aws.control_plane --zones use1-az1,use1-az2 --add application:shop --add group:shop:6
 
 serves one account, prints its address as one line of JSON, and ends after SIGTERM, or when standard input is closed.
 """
@@ -22,11 +22,16 @@ from typing import Any
 
 from holdfast._clock import SystemClock
 from holdfast._types import Zone
+from holdfast.simulate.aws.group_instances import LAUNCH_SECONDS
 from holdfast.simulate.aws.protocols import Refusal, Reply, Request, Service, ServiceError, open_service
 from holdfast.simulate.aws.region import ACCOUNT, ARNS, REGION, SimulatedRegion
 
 _SCOPE = re.compile(r"Credential=[^/]*?(\d{0,12})/\d+/([^/]+)/([^/]+)/aws4_request")
-_SERVICES = {"elasticloadbalancing": "elbv2"}
+_SERVICES = {
+    "elasticloadbalancing": "elbv2",
+    "monitoring": "cloudwatch",
+    "tagging": "resourcegroupstaggingapi",
+}
 """boto3's names of services that sign their requests with another name."""
 
 
@@ -91,7 +96,9 @@ class _Handler(BaseHTTPRequestHandler):
         if scope is None:
             self.send_error(403, "the request is not signed")
             return
-        reply = self.server.answer(Request(self.command, self.path, body), *scope.groups())
+        reply = self.server.answer(
+            Request(self.command, self.path, body, self.headers.get("x-amz-target", "")), *scope.groups()
+        )
         if reply is None:
             self.close_connection = True
             return
@@ -128,14 +135,24 @@ def main() -> None:
     parser.add_argument("--zones", required=True, help="AZ-IDs, separated by commas")
     parser.add_argument("--account", default=ACCOUNT)
     parser.add_argument("--region", default=REGION)
-    kinds = f"a resource in all zones, by its kind: {', '.join(ARNS)}. Zonal shift is enabled, except with `:disabled`"
-    parser.add_argument("--add", action="append", default=[], metavar="KIND:NAME[:disabled]", help=kinds)
+    parser.add_argument(
+        "--add",
+        action="append",
+        default=[],
+        metavar="KIND:NAME[:NUMBER][:disabled]",
+        help=f"a resource in all zones, by its kind: {', '.join(ARNS)} or function. NUMBER: the instances of a group, "
+        "which may grow to twice as many. Zonal shift is enabled, except with `:disabled`",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=LAUNCH_SECONDS, help="time until an instance runs or a function has changed"
+    )
     arguments = parser.parse_args()
     zones = [Zone(each) for each in arguments.zones.split(",")]
     region = SimulatedRegion(SystemClock(), zones, account=arguments.account, region=arguments.region)
+    region.functions.update_seconds = arguments.seconds
     for text in arguments.add:
-        kind, name, *disabled = text.split(":")
-        region.add(kind, name, is_enabled=not disabled)
+        kind, name, *rest = text.split(":")
+        _add_resource(region, kind, name, rest, launch_seconds=arguments.seconds)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
     threading.Thread(target=_wait_for_parent, args=(stop,), daemon=True).start()
@@ -143,6 +160,20 @@ def main() -> None:
         sys.stdout.write(json.dumps({"address": address, "access_key": region.access_key}) + "\n")
         sys.stdout.flush()
         stop.wait()
+
+
+def _add_resource(region: SimulatedRegion, kind: str, name: str, rest: Sequence[str], *, launch_seconds: float) -> None:
+    """Add a resource as the command line describes it: `rest` may have a number, and the word `disabled`."""
+    count, zones = sum(int(each) for each in rest if each.isdecimal()), list(region.zones.values())
+    is_enabled = "disabled" not in rest
+    if kind == "function":
+        region.functions.add(name)
+    elif kind == "group":
+        spread = {zone: len(range(number, count, len(zones))) for number, zone in enumerate(zones)}
+        arn = region.groups.add(name, spread, max_size=2 * count, is_enabled=is_enabled)
+        region.groups.get(arn).launch_seconds = launch_seconds
+    else:
+        region.add(kind, name, is_enabled=is_enabled)
 
 
 def _wait_for_parent(stop: threading.Event) -> None:

@@ -1,8 +1,8 @@
 """Requests and replies of AWS services, read and written by the models of botocore.
 
-A service speaks one protocol: `rest-json` (ARC, EKS), `query` (STS, ELB, Auto Scaling) or `ec2`. The models check
-requests, and replies as well, so that a simulated service cannot answer what AWS never would. They also say how lists
-are divided into pages.
+A service speaks one protocol: `json` (ECS, CloudWatch), `rest-json` (ARC, EKS, Lambda), `query` (STS, ELB, Auto
+Scaling) or `ec2`. The models check requests, and replies as well, so that a simulated service cannot answer what AWS
+never would. They also say how lists are divided into pages.
 """
 
 import json
@@ -52,6 +52,8 @@ class Request(NamedTuple):
     path: str
     """The path and the query."""
     body: bytes
+    target: str = ""
+    """The header `x-amz-target`, by which the protocol `json` names the operation."""
 
 
 class Reply(NamedTuple):
@@ -100,7 +102,10 @@ class Service(ABC):
         names = self._pages.get(operation.name)
         if names is None:
             return reply
-        key, items = names["result_key"], reply[names["result_key"]]
+        key = names["result_key"]
+        if isinstance(key, list):  # GetMetricData also has messages, which are not simulated
+            key = key[0]
+        items = reply[key]
         start = int(values.get(names["input_token"], 0))
         end = start + min(values.get(names["limit_key"], size), size)
         return {**reply, key: items[start:end]} | ({names["output_token"]: str(end)} if end < len(items) else {})
@@ -108,8 +113,11 @@ class Service(ABC):
     def write(self, operation: OperationModel, values: Mapping[str, Any]) -> Reply:
         """Return the reply of an operation. Raise AssertionError if the model does not have such a reply."""
         shape: Any = operation.output_shape
-        problems = ParamValidator().validate(values, shape)
-        assert not problems.has_errors(), f"{operation.name}: {problems.generate_report()}"
+        if shape is None:
+            assert not values, f"{operation.name} replies nothing"
+        else:
+            problems = ParamValidator().validate(values, shape)
+            assert not problems.has_errors(), f"{operation.name}: {problems.generate_report()}"
         return self._write(operation, values)
 
     def write_error(self, error: ServiceError) -> Reply:
@@ -117,7 +125,9 @@ class Service(ABC):
         for shape in self._model.error_shapes:
             details = shape.metadata.get("error", {})
             if error.code == details.get("code", shape.name):
-                return self._write_error(error.code, details["httpStatusCode"], error)
+                # The models of the protocol `json` have no status. Errors of a server have such names.
+                status = details.get("httpStatusCode", 500 if error.code.startswith("Server") else 400)
+                return self._write_error(error.code, status, error)
         return self._write_error(*self.refusals[error.code], error)
 
     @abstractmethod
@@ -141,10 +151,12 @@ class _RestJsonService(Service):
     def _read(self, request: Request) -> Call:
         parts = urlsplit(request.path)
         for operation in self._operations.values():
-            pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(operation.http["requestUri"]))
+            template, _, fixed = operation.http["requestUri"].partition("?")
+            pattern = re.sub(r"\\{(\w+)\\}", r"(?P<\1>[^/]+)", re.escape(template))
             found = re.fullmatch(pattern, parts.path)
             if found and operation.http["method"] == request.method:
-                given = {name: unquote(text) for name, text in found.groupdict().items()} | dict(parse_qsl(parts.query))
+                query = [each for each in parse_qsl(parts.query) if each not in parse_qsl(fixed)]
+                given = {name: unquote(text) for name, text in found.groupdict().items()} | dict(query)
                 shape: Any = operation.input_shape
                 values = {name: _convert(shape.members[name], text) for name, text in given.items()}
                 return operation, values | json.loads(request.body or b"{}")
@@ -157,6 +169,31 @@ class _RestJsonService(Service):
     def _write_error(self, code: str, status: int, error: ServiceError) -> Reply:
         body = json.dumps({"message": error.message, **error.members}).encode()
         return Reply(status, body, {"content-type": "application/json", "x-amzn-errortype": code})
+
+
+class _JsonService(_RestJsonService):
+    """Like `rest-json`, but a header names the operation, and all parameters are in the body."""
+
+    refusals: ClassVar = {
+        Refusal.THROTTLED: ("ThrottlingException", 400),
+        Refusal.DENIED: ("AccessDeniedException", 400),
+        Refusal.INVALID: ("InvalidParameterException", 400),
+        Refusal.UNKNOWN_KEY: ("UnrecognizedClientException", 400),
+    }
+
+    def _read(self, request: Request) -> Call:
+        operation = self._operations.get(request.target.rpartition(".")[2])
+        if operation is None:
+            raise ServiceError(Refusal.INVALID, f"{request.target} is not simulated")
+        return operation, json.loads(request.body or b"{}")
+
+    def _write(self, _: OperationModel, values: Mapping[str, Any]) -> Reply:
+        version = self._model.metadata["jsonVersion"]
+        return Reply(200, json.dumps(values).encode(), {"content-type": f"application/x-amz-json-{version}"})
+
+    def _write_error(self, code: str, status: int, error: ServiceError) -> Reply:
+        body = json.dumps({"__type": code, "message": error.message, **error.members}).encode()
+        return Reply(status, body, {"content-type": "application/x-amz-json-1.1"})
 
 
 class _QueryService(Service):
@@ -198,8 +235,9 @@ class _QueryService(Service):
     def _write(self, operation: OperationModel, values: Mapping[str, Any]) -> Reply:
         shape: Any = operation.output_shape
         root = Element(f"{operation.name}Response", xmlns=str(self._model.metadata["xmlNamespace"]))
-        wrapper = shape.serialization.get("resultWrapper")
-        _append_members(root if wrapper is None else SubElement(root, wrapper), shape, values)
+        if shape is not None:
+            wrapper = shape.serialization.get("resultWrapper")
+            _append_members(root if wrapper is None else SubElement(root, wrapper), shape, values)
         return Reply(200, tostring(root), {"content-type": "text/xml"})
 
     def _write_error(self, code: str, status: int, error: ServiceError) -> Reply:
@@ -233,7 +271,12 @@ class _Ec2Service(_QueryService):
         return Reply(status, tostring(root), {"content-type": "text/xml"})
 
 
-_PROTOCOLS: dict[str, type[Service]] = {"rest-json": _RestJsonService, "query": _QueryService, "ec2": _Ec2Service}
+_PROTOCOLS: dict[str, type[Service]] = {
+    "json": _JsonService,
+    "rest-json": _RestJsonService,
+    "query": _QueryService,
+    "ec2": _Ec2Service,
+}
 
 
 def open_service(name: str, operations: Iterable[str]) -> Service:

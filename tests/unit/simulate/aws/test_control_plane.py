@@ -130,7 +130,7 @@ def test_requests_are_checked_by_the_model(session: AwsSession, arn: str, change
 
 def test_what_is_not_simulated_is_refused(session: AwsSession, region: SimulatedRegion) -> None:
     client = session.client("ec2")
-    with pytest.raises(client.exceptions.ClientError, match="without names and filters"):
+    with pytest.raises(client.exceptions.ClientError, match="vpc-id is not simulated"):
         client.describe_subnets(Filters=[{"Name": "vpc-id", "Values": ["vpc-1", "vpc-2"]}])
     with pytest.raises(client.exceptions.ClientError, match="DescribeVpcs is not simulated"):
         client.describe_vpcs()
