@@ -41,7 +41,7 @@ from holdfast.config.evacuation import EvacuationActionSettings, EvacuationSetti
 from holdfast.config.settings import AwsSettings
 from holdfast.engines.aws import AwsOptions
 from holdfast.evacuate import Evacuator, GuardName, Proposal
-from holdfast.evacuate.runner import WORKERS
+from holdfast.evacuate.action import PARALLEL_CALLS
 from holdfast.simulate.aws.region import REGION, ZONES
 
 ZONE = ZONES[0]
@@ -74,7 +74,7 @@ def bare_loop(count: int, cpu_seconds: list[float]) -> Iterator[Work]:
         def work(_: int) -> int:
             began = time.process_time()
             client = open_client(options)
-            with ThreadPoolExecutor(WORKERS) as pool:
+            with ThreadPoolExecutor(PARALLEL_CALLS) as pool:
                 for each in pool.map(partial(evacuate_one, client, ZONE), cloud.arns):
                     assert each == 0.0
                 for each in pool.map(partial(restore_one, client, ZONE), cloud.arns):

@@ -19,6 +19,7 @@ from holdfast.evacuate.journal import RecordedRuns
 from holdfast.evacuate.journals import JOURNALS
 from holdfast.evacuate.journals.database import SUBSYSTEM as EVACUATIONS
 from holdfast.evacuate.runner import Progress
+from holdfast.evacuate.selection import Selection
 from holdfast.status.stores import STATUS_STORES
 from holdfast.status.stores.database import SUBSYSTEM as STATUSES
 from holdfast.status.stores.memory import MemoryStatusStore
@@ -51,6 +52,10 @@ def open_evacuator(
         found = [each.zones for each in settings.workload if workload in (None, each.name) and zone in each.zones]
         return {Zone(each) for each in min(found, key=len, default=())}
 
+    def find_selection(workload: str | None) -> Selection:
+        found = next((each.resources for each in settings.workload if each.name == workload), None)
+        return Selection() if found is None else Selection(names=found.names, tags=found.tags)
+
     with Accounts(_list_accounts(settings), partial(_find_region, settings)) as accounts:
         resources = _ActionResources(databases, accounts, writer, settings.status.store)
         chosen = settings.evacuation.action
@@ -61,6 +66,7 @@ def open_evacuator(
             databases.clock,
             find_zones=find_zones,
             read_verdicts=partial(_read_verdicts, settings, databases),
+            find_selection=find_selection,
             progress=progress,
         )
 

@@ -238,9 +238,13 @@ def public_names() -> dict[str, set[str]]:
 
 
 def packages() -> set[str]:
-    """Every package that says what it offers, except the command line, which is no library."""
+    """Every package that says what it offers.
+
+    Except the command line, which is no library, and the actions of evacuation, which settings name.
+    """
     walked = [module.name for module in pkgutil.walk_packages(holdfast.__path__, "holdfast.") if module.ispkg]
-    library = [name for name in ("holdfast", *walked) if not f"{name}.".startswith("holdfast.cli.")]
+    others = ("holdfast.cli.", "holdfast.evacuate.actions.")
+    library = [name for name in ("holdfast", *walked) if not f"{name}.".startswith(others)]
     return {name for name in library if hasattr(importlib.import_module(name), "__all__")}
 
 

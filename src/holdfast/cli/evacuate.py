@@ -6,6 +6,7 @@ Needs only the settings, AWS credentials and the journal, not the server. With -
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from time import time
 from typing import Annotated, TypeAlias
 
@@ -36,7 +37,34 @@ from holdfast.evacuate.action import PlannedChange
 from holdfast.evacuate.guards import describe_refusals
 from holdfast.evacuate.journal import EntryState, Run, RunState, require_no_open_run
 from holdfast.evacuate.runner import Report
+from holdfast.evacuate.selection import Selection
 
+
+@Parameter(name="*")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SelectionOptions:
+    """Options that choose resources."""
+
+    type: Annotated[
+        tuple[str, ...], Parameter(help="Only resources of this type, such as load-balancer. May be repeated.")
+    ] = ()
+    name: Annotated[
+        tuple[str, ...], Parameter(help="Only resources with such a name, for example 'shop-*'. May be repeated.")
+    ] = ()
+    tag: Annotated[
+        tuple[str, ...], Parameter(help="Only resources with this tag, KEY=VALUE. With several, all of them.")
+    ] = ()
+
+    def parse(self) -> Selection:
+        """Return the selection. Raise InvalidValue for a tag without a value."""
+        for each in self.tag:
+            if "=" not in each or each.startswith("="):
+                raise InvalidValue(f"--tag {each}: expected KEY=VALUE")
+        tags = dict(each.split("=", 1) for each in self.tag)
+        return Selection(types=self.type, names=self.name, tags=tags)
+
+
+EVERYTHING = SelectionOptions()
 ZoneToRestore: TypeAlias = Annotated[str | None, Parameter(name="ZONE", help="An AZ-ID such as use1-az1.")]
 
 
@@ -45,6 +73,7 @@ def plan(
     /,
     *others: Others,
     workload: Workload = None,
+    chosen: SelectionOptions = EVERYTHING,
     options: ZoneOptions = ZONES,
     json: Json = False,
 ) -> None:
@@ -54,11 +83,18 @@ def plan(
     """
     require_no_others(others)
     with _open(options) as evacuations:
-        proposal = evacuations.prepare(parse_zone(zone), _check_workload(workload), "", ())
+        proposal = evacuations.prepare(parse_zone(zone), _check_workload(workload), chosen.parse())
+        is_open = None
+        try:
+            require_no_open_run(evacuations.list_runs(), parse_zone(zone), _check_workload(workload), time())
+        except Conflict as error:
+            is_open = str(error)
     if json:
         print_json(proposal)
-    else:
-        _print_proposal(proposal)
+        return
+    _print_proposal(proposal)
+    if is_open is not None:
+        print_note(f"this plan does not show what that evacuation has moved: {is_open}", as_json=False)
 
 
 def evacuate(
@@ -72,6 +108,7 @@ def evacuate(
     ] = (),
     yes: Annotated[bool, Parameter(help="Do not ask. Without a verdict, this needs --override verdict.")] = False,
     stay: Annotated[bool, Parameter(help="Then keep running, and renew zonal shifts until Ctrl-C.")] = False,
+    chosen: SelectionOptions = EVERYTHING,
     options: ZoneOptions = ZONES,
     json: Json = False,
 ) -> None:
@@ -89,7 +126,7 @@ def evacuate(
     overrides = [str(each) for each in override]
     with _open(options) as evacuations:
         require_no_open_run(evacuations.list_runs(), parse_zone(zone), _check_workload(workload), time())
-        proposal = evacuations.prepare(parse_zone(zone), _check_workload(workload), reason, overrides)
+        proposal = evacuations.prepare(parse_zone(zone), _check_workload(workload), chosen.parse(), reason, overrides)
         if not json:
             _print_proposal(proposal, overrides)
         left = [each for each in proposal.refusals if each.name not in overrides]
@@ -291,13 +328,15 @@ def _print_proposal(proposal: Proposal, overrides: Sequence[str] = ()) -> None:
     print(
         f"Evacuation of {target.zone} for {target.workload or 'all workloads'}: {format_count(len(changes), 'change')}"
     )
+    if target.selection.describe():
+        print(f"Selected: {target.selection.describe()}. Status stores and capacity holds are always included")
     if changes:
         print()
         rows = [(each.resource.type, each.resource.name, each.resource.account, each.description) for each in changes]
         print_table(("type", "resource", "account", "change"), rows)
     _print_list("Side effects", _describe_effects(changes))
     _print_list("Stays in the zone", _describe_unmovable(proposal))
-    _print_list("Notes", [note for found in proposal.plan.discoveries.values() for note in found.notes])
+    _print_list("Notes", proposal.plan.notes)
     print("\nGuards:")
     for guard in proposal.guards:
         word = "passes" if guard.passed else "overridden" if guard.name in overrides else "REFUSES"
@@ -356,11 +395,18 @@ def _print_report(report: Report, evacuations: Evacuations, options: ZoneOptions
     for type_, states in sorted(by_type.items()):
         counts = ", ".join(f"{count} {_WORDS[state]}" for state, count in sorted(states.items()))
         print(f"  {type_}: {counts}{_judge_majority(type_, states)}")
-    for each in report.unreadable:
-        print(f"  not evacuated: {each.scope} cannot be read: {each.reason}")
+    for text in dict.fromkeys(f"{each.scope} cannot be read: {each.reason}" for each in report.unreadable):
+        print(f"  not evacuated: {text}")
     for entry in report.problems:
         print(f"  {_WORDS[entry.state]}: {entry.type} {entry.name or entry.resource}: {entry.note}")
-    if run.state is RunState.EVACUATED:
+    if report.waits_for_capacity:
+        left = {each.type for each in report.entries if each.state is EntryState.APPLIED} - {"capacity-hold"}
+        command = _build_command("restore", run.zone, run.workload, options)
+        print(
+            f"Traffic was NOT returned to {run.zone}, because the capacity above is not healthy there yet. When it is: "
+            f"{command}. To return traffic without it: {command} {' '.join(f'--type {each}' for each in sorted(left))}"
+        )
+    elif run.state is RunState.EVACUATED:
         print(f"To undo this evacuation: {_build_command('restore', run.zone, run.workload, options)}")
 
 

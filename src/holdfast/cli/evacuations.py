@@ -20,6 +20,7 @@ from holdfast.config.settings import require_known
 from holdfast.evacuate import Evacuator, Proposal
 from holdfast.evacuate.journal import Entry, EntryState, Run, RunState
 from holdfast.evacuate.runner import Report
+from holdfast.evacuate.selection import Selection
 from holdfast.evacuate.service import RENEWAL_SECONDS, EvacuationDetails, EvacuationList
 
 PLAN_TIMEOUT = 60.0
@@ -54,8 +55,10 @@ class Evacuations(Protocol):
     location: str
     progress: EvacuationProgress
 
-    def prepare(self, zone: Zone, workload: str | None, reason: str, overrides: Sequence[str]) -> Proposal:
-        """Plan an evacuation, and ask the guards."""
+    def prepare(
+        self, zone: Zone, workload: str | None, selection: Selection, reason: str = "", overrides: Sequence[str] = ()
+    ) -> Proposal:
+        """Plan an evacuation of some resources, and ask the guards."""
 
     def evacuate(self, proposal: Proposal, reason: str, overrides: Sequence[str]) -> Report:
         """Carry it out."""
@@ -87,9 +90,13 @@ class _LocalEvacuations:
         self._evacuator = evacuator
         self.location = f"journal: {settings.evacuation.journal}"
 
-    def prepare(self, zone: Zone, workload: str | None, reason: str, overrides: Sequence[str]) -> Proposal:
+    def prepare(
+        self, zone: Zone, workload: str | None, selection: Selection, reason: str = "", overrides: Sequence[str] = ()
+    ) -> Proposal:
         require_known(self._settings.workload, zone, workload)
-        return self._evacuator.prepare(zone, workload, reason=reason, overrides=dict.fromkeys(overrides, reason))
+        return self._evacuator.prepare(
+            zone, workload, reason=reason, overrides=dict.fromkeys(overrides, reason), selection=selection
+        )
 
     def evacuate(self, proposal: Proposal, reason: str, overrides: Sequence[str]) -> Report:
         proposal = msgspec.structs.replace(proposal, overrides=dict.fromkeys(overrides, reason))
@@ -100,7 +107,7 @@ class _LocalEvacuations:
         return self._evacuator.read_runs().runs
 
     def resume(self, run: Run) -> Report:
-        return self._evacuator.resume(run)
+        return self._evacuator.resume(self._evacuator.claim(run))
 
     def restore(self, run: Run, types: Sequence[str]) -> Report:
         self._evacuator.check_types(run, types)
@@ -119,15 +126,18 @@ class RemoteEvacuations(RemoteServer):
         super().__init__(address, token)
         self.progress = progress
 
-    def prepare(self, zone: Zone, workload: str | None, reason: str, overrides: Sequence[str]) -> Proposal:
+    def prepare(
+        self, zone: Zone, workload: str | None, selection: Selection, reason: str = "", overrides: Sequence[str] = ()
+    ) -> Proposal:
         del reason, overrides  # the server asks the guards again when it starts
-        body = msgspec.json.encode({"zone": zone, "workload": workload})
+        body = msgspec.json.encode({"zone": zone, "workload": workload, "selection": selection})
         return self.request("POST", "/v1/evacuations/plan", Proposal, body, timeout=PLAN_TIMEOUT)
 
     def evacuate(self, proposal: Proposal, reason: str, overrides: Sequence[str]) -> Report:
         target = proposal.plan.target
         wanted = {"zone": target.zone, "workload": target.workload, "reason": reason, "overrides": overrides}
-        body = msgspec.json.encode(wanted)
+        # The selection of the plan has that of the workload, which the server adds again without effect.
+        body = msgspec.json.encode(wanted | {"selection": target.selection})
         return self._follow(self.request("POST", "/v1/evacuations", Run, body, timeout=PLAN_TIMEOUT))
 
     def list_runs(self) -> Sequence[Run]:

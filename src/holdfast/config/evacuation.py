@@ -48,6 +48,15 @@ class EvacuationAccountSettings(Struct, frozen=True, kw_only=True, forbid_unknow
         return self.role_arn or f"profile {self.profile}"
 
 
+class WorkloadResourceSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The AWS resources of one workload. A resource must have one of the names and all tags."""
+
+    names: tuple[str, ...] = ()
+    """Patterns such as `shop-*`; none means all names."""
+    tags: dict[str, str] = {}
+    """Tags with their exact values; none means all resources."""
+
+
 class EvacuationSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How zones are evacuated, and by whom."""
 

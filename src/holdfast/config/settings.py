@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 from urllib.parse import unquote
 
-from msgspec import Meta, Struct, to_builtins
+from msgspec import Meta, Struct, field, to_builtins
 from msgspec.structs import force_setattr
 
 from holdfast._errors import InvalidValue, NotFound, SettingsError
@@ -18,7 +18,7 @@ from holdfast._types import Zone
 from holdfast.config.alarms import AlarmSettings
 from holdfast.config.alerts import AlertSettings, HeartbeatSettings
 from holdfast.config.canaries import CanarySettings
-from holdfast.config.evacuation import EvacuationSettings
+from holdfast.config.evacuation import EvacuationSettings, WorkloadResourceSettings
 from holdfast.config.queues import QueueSettings, require_unique_names
 from holdfast.telemetry import BIN_SECONDS
 from holdfast.telemetry.series import MAX_INSTANCES, MAX_OPERATIONS, MAX_SERIES, SeriesLimits
@@ -331,6 +331,9 @@ class WorkloadSettings(Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     """The operations that `holdfast canary` probes."""
     alarms: AlarmSettings = AlarmSettings()
     """The thresholds of its alarms, which advise people."""
+    resources: WorkloadResourceSettings = field(default_factory=WorkloadResourceSettings)
+    """The AWS resources that belong to it. By default all of the configured accounts, because AWS does not know
+    workloads."""
 
     def __post_init__(self) -> None:
         for zone in self.zones:

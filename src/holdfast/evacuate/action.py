@@ -1,8 +1,8 @@
 """The interface between evacuation and its actions: one protocol, and the values that it uses. Pure.
 
-An action moves resources of some types away from a zone. It is one module in `actions/`. It decides nothing about the
-run: it discovers resources, plans one change for each, reads whether the change was made, makes it once, and undoes it
-once. The runner records, repeats and verifies.
+An action moves resources of some types away from a zone. It is one module or folder in `actions/`. It decides nothing
+about the run: it discovers resources, plans one change for each, reads whether the change was made, makes it once, and
+undoes it once. The runner records, repeats and verifies.
 
 No write is repeated blindly. After every write, and whenever its reply was lost, the runner calls `read`, and decides
 by the result.
@@ -18,7 +18,9 @@ from msgspec import Struct
 
 from holdfast._plugins import Plugins
 from holdfast._types import Zone
+from holdfast.evacuate.capacity import ServiceCapacity
 from holdfast.evacuate.journal import Entry
+from holdfast.evacuate.selection import Selection
 
 if TYPE_CHECKING:
     from holdfast._clock import Clock
@@ -26,8 +28,29 @@ if TYPE_CHECKING:
     from holdfast.status.writer import StatusWriter
 
 
+SCALE_OUT_STAGE = -1
+"""The stage of actions that add capacity before any traffic is moved."""
+STOPS_RUN_IF_FAILED = "stops_run_if_failed"
+"""A key of `PlannedChange.change`. If its value is true and the change fails, the run makes no further changes."""
 LOCK_STAGE = 0
 """The stage of actions that stop the whole run if others evacuate another zone at the same time."""
+SHIFT_STAGE = 1
+"""The stage of actions that move traffic by a data plane. These are most likely to work while a zone fails."""
+HOLD_STAGE = 2
+"""The stage of actions that keep capacity from being removed."""
+CAPACITY_STAGE = 4
+"""The stage of actions that move instances, tasks and functions: control planes, which may be slow. Stage 3 is for
+databases, which have no action yet."""
+RESTORE_CAPACITY_STAGE = 1
+"""The first stage of a restore: capacity in the zone. The later stages wait until it is healthy."""
+RESTORE_SHIFT_STAGE = 2
+RESTORE_STATUS_STAGE = 3
+"""The stages of a restore that bring traffic back: of balancers, then of everything that obeys the status."""
+RESTORE_HOLD_STAGE = 4
+"""The last stage of a restore: capacity may be removed again."""
+PARALLEL_CALLS = 4
+"""Resources of one action in one account that are changed at the same time. AWS does not say how many calls its control
+planes accept, so there are few."""
 
 
 class Target(Struct, frozen=True, kw_only=True):
@@ -42,6 +65,8 @@ class Target(Struct, frozen=True, kw_only=True):
     """Whether an operator has decided to evacuate the zone although another one is out."""
     lists_unmovable: bool = True
     """Whether a person will read the plan, so that resources which cannot be moved are listed, too."""
+    selection: Selection = msgspec.field(default_factory=Selection)
+    """The resources that are evacuated. Actions apply only its tags, because these must be read from AWS."""
 
 
 class Resource(Struct, frozen=True, kw_only=True):
@@ -56,6 +81,8 @@ class Resource(Struct, frozen=True, kw_only=True):
     region: str = ""
     details: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Facts that the action found. Only the action knows their meaning."""
+    is_always_included: bool = False
+    """Whether its change protects the service and moves nothing. It is made whatever types are chosen."""
 
 
 class PlannedChange(Struct, frozen=True, kw_only=True):
@@ -103,6 +130,8 @@ class Discovery(Struct, frozen=True, kw_only=True):
     unreadable: Sequence[Unreadable] = ()
     notes: Sequence[str] = ()
     """Other facts that an operator should know, such as a list that could not be read."""
+    capacities: Sequence[ServiceCapacity] = ()
+    """The services whose capacity in the other zones must suffice."""
 
 
 class ChangeState(StrEnum):
@@ -129,7 +158,9 @@ class Reading(Struct, frozen=True, kw_only=True):
     note: str = ""
     """Details for people: who made another change, or why a resource is gone."""
     is_effective: bool = True
-    """Whether an applied change has taken effect. Until then, the runner reads again."""
+    """Whether a change that was made or undone has taken effect. Until then, the runner reads again."""
+    shows_owner: bool = True
+    """Whether the resource shows which run made the change. If not, the journal decides whether this run did."""
     other_zone: Zone | None = None
     """The zone that another person or program moves traffic away from. A run that meets it stops."""
 
@@ -156,6 +187,10 @@ class Action(Protocol):
     def patience(self) -> float:
         """Seconds after which a resource that is not done is reported, and the run goes on without it."""
 
+    @property
+    def parallel_calls(self) -> int:
+        """Resources in one account that are changed at the same time, mostly PARALLEL_CALLS."""
+
     def discover(self, target: Target) -> Discovery:
         """Find all resources in the zone. Accounts that cannot be read are reported, not raised."""
 
@@ -166,10 +201,13 @@ class Action(Protocol):
         """Read the resource of an entry, and return the state of its change."""
 
     def apply(self, entry: Entry) -> None:
-        """Make the change, with one write. Called only after `read` returned ABSENT."""
+        """Make the change. Called only after `read` returned ABSENT.
+
+        Mostly with one write. An action with several writes must be able to continue after each of them.
+        """
 
     def restore(self, entry: Entry, reading: Reading) -> None:
-        """Undo the change, with one write. Called only with a reading that says APPLIED."""
+        """Undo the change, in the same way. Called only with a reading that says APPLIED."""
 
     def renew(self, entry: Entry, reading: Reading) -> None:
         """Extend a change that expires. Called only with a reading that says APPLIED. Others do nothing."""

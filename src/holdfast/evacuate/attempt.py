@@ -12,6 +12,8 @@ from holdfast.evacuate.steps import SETTLING_SECONDS, WAIT, Step, StepKind, deci
 
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.5, 8.0
 """Seconds between two looks at a resource. The pause doubles."""
+UNANSWERED_SECONDS = 120.0
+"""Seconds after which a resource is given up if no call to its account has succeeded at all, whatever its patience."""
 SUCCESSES = 8
 """Calls in a row that must succeed before one more resource is changed at the same time."""
 
@@ -28,6 +30,7 @@ class Pace:
         self._running = self._successes = 0
         self._changed = threading.Condition()
         self.last_success = clock.monotonic()
+        self.has_succeeded = False
 
     def slow_down(self) -> None:
         """Halve the limit."""
@@ -38,6 +41,7 @@ class Pace:
         """Raise the limit again after some successes."""
         with self._changed:
             self.last_success = self._clock.monotonic()
+            self.has_succeeded = True
             self._successes += 1
             if self._successes >= SUCCESSES and self._limit < self._most:
                 self._limit, self._successes = self._limit + 1, 0
@@ -64,28 +68,41 @@ class Stop:
 class Attempt:
     """Makes or undoes one change, step by step. The state of the entry says which of the two."""
 
-    def __init__(self, action: Action, entry: Entry, clock: Clock, *, intended_at: float | None = None) -> None:
-        """`intended_at` is the time at which a change was begun whose outcome is unknown."""
+    def __init__(
+        self, action: Action, entry: Entry, clock: Clock, *, intended_at: float | None = None, may_be_ours: bool = False
+    ) -> None:
+        """`intended_at` is the time at which a change was begun whose outcome is unknown.
+
+        `may_be_ours` says that an earlier attempt of the same run may have made the change.
+        """
         self._action = action
         self._entry = entry
         self._clock = clock
         self._intended_at = intended_at
+        self._may_be_ours = may_be_ours
         self._problem: HoldfastError | None = None
         """The last problem, if it is reported in the end."""
         self._written_at: float | None = None
         self._lost_reply: OutcomeUnknown | None = None
         """Set while nobody knows whether the last write was carried out."""
+        self._intend: Callable[[], None] = lambda: None
+        self._waits_for = ""
+        """Details about the effect that is missing."""
 
     @property
     def has_written(self) -> bool:
         """True if the change may have been made or undone by this attempt."""
         return self._written_at is not None
 
-    def run(self, pace: Pace, check: Callable[[], None], stop: Stop) -> tuple[Step, Reading]:
+    def run(
+        self, pace: Pace, check: Callable[[], None], stop: Stop, intend: Callable[[], None] = lambda: None
+    ) -> tuple[Step, Reading]:
         """Go on until the change is made, or undone, or cannot be. `check` raises an error if this process must stop.
 
-        A second zone that is evacuated by others stops the whole run: after that, only reads are made.
+        A second zone that is evacuated by others stops the whole run: after that, only reads are made. `intend` is
+        called before a write, to record it.
         """
+        self._intend = intend
         began, pause = self._clock.monotonic(), SHORTEST_PAUSE
         while True:
             try:
@@ -101,10 +118,15 @@ class Attempt:
             except EngineUnavailable as error:
                 self._problem = error
                 pace.slow_down()
-            if self._clock.monotonic() >= min(began, pace.last_success) + self._action.patience:
+            if stop.reason:
+                return self._stop(stop), Reading(state=ChangeState.ABSENT)
+            patience = self._action.patience
+            if not pace.has_succeeded:
+                patience = min(patience, UNANSWERED_SECONDS)
+            if self._clock.monotonic() >= min(began, pace.last_success) + patience:
                 raise self._problem or OutcomeUnknown(
-                    f"{self._entry.name or self._entry.resource}: the change was requested, but has no effect after "
-                    f"{self._action.patience:.0f} s. Check the resource"
+                    f"{self._entry.name or self._entry.resource}: the change was requested, but is not complete after "
+                    f"{self._action.patience:.0f} s{self._waits_for}. Check the resource"
                 )
             self._clock.sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - two processes must not collide again
             pause = min(pause * 2, LONGEST_PAUSE)
@@ -115,15 +137,32 @@ class Attempt:
         reading = self._read()
         since = None if self._written_at is None else self._clock.monotonic() - self._written_at
         is_undoing = self._entry.state is EntryState.RESTORING
-        step = decide_restore(reading, since) if is_undoing else decide_apply(reading, since)
+        if is_undoing:
+            step = decide_restore(reading, since)
+        else:
+            step = decide_apply(reading, since, may_be_ours=self._may_be_ours)
         if is_undoing and self._may_appear(reading):
             return WAIT, reading
+        if is_undoing and step is WAIT and since is None and self._intended_at is not None:
+            # It was never made, so nothing has to take effect.
+            return Step(StepKind.END, EntryState.RESTORED, reading.note), reading
+        self._waits_for = f": {reading.note}" if reading.note else ""
         if step.kind is not StepKind.WRITE:
             return step, reading
         if stop.reason:
-            return Step(StepKind.END, self._entry.state if is_undoing else EntryState.FAILED, stop.reason), reading
+            return self._stop(stop), reading
         check()
+        self._intend()
         return step if self._write(reading) else WAIT, reading
+
+    def _stop(self, stop: Stop) -> Step:
+        """Return the last step of a change at which the run stops. The change stays open if it may have been made."""
+        is_theirs = self._entry.state is EntryState.FOUND and not self.has_written
+        if is_theirs or self._entry.state is EntryState.RESTORING:
+            return Step(StepKind.END, self._entry.state, stop.reason)
+        if self.has_written or self._may_be_ours:
+            return Step(StepKind.END, EntryState.INTENDED, f"this run may have changed it before; now {stop.reason}")
+        return Step(StepKind.END, EntryState.FAILED, stop.reason)
 
     def _read(self) -> Reading:
         try:
@@ -148,6 +187,8 @@ class Attempt:
             return False
         except Conflict as error:  # another writer was quicker: read again
             self._problem = error
+            if self._lost_reply is None:
+                self._written_at = before  # it was refused
             return False
         except EngineUnavailable:
             self._written_at = before  # nothing was written

@@ -20,6 +20,7 @@ from holdfast.evacuate.guards import (
 )
 from holdfast.evacuate.journal import Entry, Journal, RecordedRuns, Run
 from holdfast.evacuate.runner import Plan, Progress, Report, Runner, build_run_id
+from holdfast.evacuate.selection import Selection
 from holdfast.status.writer import check_reason, find_states
 
 MAX_PLAN_AGE = 30.0
@@ -55,10 +56,12 @@ class Evacuator:
         *,
         find_zones: Callable[[str | None, Zone], Collection[Zone]] = lambda *_: (),
         read_verdicts: Callable[[str | None], Sequence[Verdict]] = lambda _: (),
+        find_selection: Callable[[str | None], Selection] = lambda _: Selection(),
         progress: Progress | None = None,
     ) -> None:
         """`find_zones` is called with a workload, or None for all of them, and a zone; `read_verdicts` with a workload.
 
+        `find_selection` returns the resources of a workload, or of all of them.
         `progress` is called with the outcome of each resource, in any thread.
         """
         self._journal = journal
@@ -66,6 +69,7 @@ class Evacuator:
         self._clock = clock
         self._find_zones = find_zones
         self._read_verdicts = read_verdicts
+        self._find_selection = find_selection
         self._runner = Runner(actions, journal, clock, progress=progress)
 
     def read_states(self, workload: str | None) -> Mapping[Zone, ZoneState]:
@@ -81,8 +85,9 @@ class Evacuator:
         overrides: Mapping[str, str] | None = None,
         verdict: Verdict | None = None,
         lists_unmovable: bool = True,
+        selection: Selection | None = None,
     ) -> Proposal:
-        """Plan an evacuation, and ask the guards. Change nothing.
+        """Plan an evacuation, and ask the guards. Change nothing. With a `selection`, plan only some resources.
 
         `overrides` has the reason by the name of each guard that is overridden. Without a `verdict`, the guards look at
         the current one of the workload.
@@ -97,8 +102,11 @@ class Evacuator:
             reason=reason,
             allows_second_zone=GuardName.OTHER_ZONE in overrides,
             lists_unmovable=lists_unmovable,
+            selection=self._find_selection(workload).merge(selection or Selection()),
         )
         plan = self._runner.plan(target)
+        if selection is not None:
+            _check_selection(plan, selection)
         verdict = verdict or self._find_verdict(target)
         guards = self._check(plan, overrides, verdict)
         return Proposal(plan=plan, guards=guards, overrides=overrides, at=self._clock.wall(), verdict=verdict)
@@ -133,6 +141,7 @@ class Evacuator:
                 reason=run.reason,
                 allows_second_zone=GuardName.OTHER_ZONE in run.overrides,
                 lists_unmovable=False,
+                selection=run.selection,
             )
         )
 
@@ -144,10 +153,9 @@ class Evacuator:
         """Claim an open run, to continue or undo it. Raise Conflict if another process works on it."""
         return self._runner.claim(run.id)
 
-    def resume(self, run: Run) -> Report:
+    def resume(self, claim: Claim) -> Report:
         """Continue a run that was interrupted: make its missing changes, and renew those that expire."""
-        claim = self.claim(run)
-        report = self._runner.evacuate(claim, self.plan_again(run))
+        report = self._runner.evacuate(claim, self.plan_again(claim.run))
         self._runner.renew(report.run)
         return report
 
@@ -198,6 +206,21 @@ class Evacuator:
             verdict=verdict,
         )
         return check_guards(situation, overrides)
+
+
+def _check_selection(plan: Plan, selection: Selection) -> None:
+    """Raise InvalidValue if a choice matches no resource in the zone: it is probably misspelled."""
+    found = [each for discovery in plan.discoveries.values() for each in discovery.resources]
+    found += [each.resource for each in plan.unmovable]
+    known = sorted({each.type for each in found})
+    chosen = [each.resource for changes in plan.changes.values() for each in changes]
+    chosen += [each.resource for each in plan.unmovable]
+    if (selection.names or selection.tags) and not any(each.account for each in chosen):
+        raise InvalidValue(f"nothing in {plan.target.zone} matches {plan.target.selection.describe()}")
+    for each in selection.types:
+        if each not in known:
+            hint = f"expected one of {', '.join(known)}" if known else "no resource was found there"
+            raise InvalidValue(f"nothing in {plan.target.zone} has the type {each}: {hint}")
 
 
 _WORST_FIRST = (

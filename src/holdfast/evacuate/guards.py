@@ -1,5 +1,6 @@
 """Decide whether a zone may be evacuated. Each guard says what it found, and what would lift a refusal. Pure."""
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
@@ -10,6 +11,7 @@ from holdfast._errors import InvalidValue
 from holdfast._names import format_count, get_region_code
 from holdfast._types import Verdict, VerdictKind, Zone, ZoneState
 from holdfast.evacuate.action import Discovery
+from holdfast.evacuate.capacity import CapacityResult, ServiceCapacity, check_capacity
 from holdfast.evacuate.journal import RecordedRuns, describe_run
 
 MIN_PAUSE = 1800.0
@@ -33,6 +35,8 @@ class GuardName(StrEnum):
     """A recent verdict says that this zone fails alone."""
     UNREADABLE = "unreadable"
     """Every account, region and status store could be read."""
+    CAPACITY = "capacity"
+    """The other zones can carry the highest load of the last days."""
     PAUSE = "pause"
     """The last evacuation began long enough ago."""
 
@@ -194,11 +198,11 @@ _REMEDIES = {
 
 
 def _check_unreadable(situation: Situation) -> _Finding:
-    found = sorted(
-        f"{name} cannot read {each.scope}: {each.reason}"
-        for name, discovery in situation.discoveries.items()
-        for each in discovery.unreadable
-    )
+    actions: dict[tuple[str, str], list[str]] = {}
+    for name, discovery in situation.discoveries.items():
+        for each in discovery.unreadable:
+            actions.setdefault((each.scope, each.reason), []).append(name)
+    found = sorted(f"{', '.join(names)} cannot read {scope}: {reason}" for (scope, reason), names in actions.items())
     if not found:
         return _Finding(
             True, f"{format_count(len(situation.discoveries), 'action')} could read all accounts and stores"
@@ -208,6 +212,50 @@ def _check_unreadable(situation: Situation) -> _Finding:
         f"{'; '.join(found)}. So it is unknown whether another zone is evacuated there",
         "check credentials and network",
     )
+
+
+def _check_capacity(situation: Situation) -> _Finding:
+    services = [each for found in situation.discoveries.values() for each in found.capacities]
+    if not services:
+        return _Finding(
+            True,
+            "NOT CHECKED: the action `capacity`, which measures it, is not configured, or found nothing in the zone",
+        )
+    results = [(each, check_capacity(each, situation.zone)) for each in services]
+    lacking = [_describe_lack(each, found) for each, found in results if not found.suffices]
+    weak = sum(each.is_weak for each in services)
+    hint = f" (for {weak} of them, the load is only estimated)" if weak else ""
+    if not lacking:
+        service, closest = min(results, key=lambda each: each[1].remaining / max(each[1].needed, 1e-9))
+        return _Finding(
+            True,
+            f"enough for {format_count(len(services), 'service')} without {situation.zone}{hint}. Smallest reserve: "
+            f"{service.name} has {_format_units(closest.remaining)} healthy units in the other zones and needs "
+            f"{_format_units(closest.needed)} ({service.basis})",
+        )
+    if len(lacking) > MAX_SIGNS:
+        lacking = [*lacking[:MAX_SIGNS], f"and {format_count(len(lacking) - MAX_SIGNS, 'more service')}"]
+    return _Finding(
+        False,
+        "; ".join(lacking),
+        "add capacity in the other zones: by hand, or with the option `scale_out_first` of the action `capacity` where "
+        "no limit is named",
+    )
+
+
+def _describe_lack(service: ServiceCapacity, found: CapacityResult) -> str:
+    weak = "; this is weak evidence, because the load is only estimated" if service.is_weak else ""
+    limit = f"; Holdfast cannot add enough: {service.limit}" if service.limit else ""
+    spread = "" if service.is_cross_zone else " (cross-zone load balancing is off, so the smallest zone decides)"
+    return (
+        f"{service.name} has {_format_units(found.remaining)} healthy units in the other zones{spread}, and needs "
+        f"{_format_units(found.needed)} ({service.basis}{weak}{limit})"
+    )
+
+
+def _format_units(units: float) -> str:
+    """Return a number of units, rounded up to tenths: a need must never look smaller than it is."""
+    return f"{math.ceil(round(units * 10, 6)) / 10:,.1f}".removesuffix(".0")
 
 
 def _check_pause(situation: Situation) -> _Finding:
@@ -233,5 +281,6 @@ _GUARDS: dict[GuardName, Callable[[Situation], _Finding]] = {
     GuardName.LAST_ZONE: _check_last_zone,
     GuardName.VERDICT: _check_verdict,
     GuardName.UNREADABLE: _check_unreadable,
+    GuardName.CAPACITY: _check_capacity,
     GuardName.PAUSE: _check_pause,
 }

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 from holdfast._errors import Conflict, LeaseLost
 from holdfast._names import format_count, get_region_code
 from holdfast._types import Zone
+from holdfast.evacuate.selection import Selection
 
 __all__ = ["Entry", "EntryState", "Journal", "RecordedRuns", "Run", "RunState", "build_conflict", "build_lease_lost"]
 
@@ -62,6 +63,8 @@ class Run(Struct, frozen=True, kw_only=True):
     """When everything was restored."""
     types: tuple[str, ...] = ()
     """The types of resources that are being restored; none means all of them."""
+    selection: Selection = msgspec.field(default_factory=Selection)
+    """The resources that are evacuated."""
 
     @property
     def is_open(self) -> bool:
@@ -122,6 +125,8 @@ class Entry(Struct, frozen=True, kw_only=True):
     record: Mapping[str, Any] = msgspec.field(default_factory=dict)
     """Facts that the action needs about the change that it made, such as the id of a zonal shift."""
     note: str = ""
+    relies_on: str = ""
+    """The id of the run that has made a change which this run needs, too; "" for all other entries."""
 
 
 class RecordedRuns(NamedTuple):
@@ -183,8 +188,9 @@ def add_run(
 ) -> tuple[Run, ...]:
     """Return the runs with a new one that `holder` works on.
 
-    Raise Conflict if a run of another zone of the region is open, for any workload, unless `allows_second_zone`; or if
-    a run of the same zone is open, for the same workload or for all: that one must be resumed or restored first.
+    Raise Conflict if a run of another zone of the region is open, for any workload, unless `allows_second_zone`; if a
+    run of the same zone is open, for the same workload or for all: that one must be resumed or restored first; or if
+    any run of the same zone is being restored: it may bring back what the new one needs.
     """
     for each in recorded.open:
         # Whatever the workload: a zonal shift moves resources of all workloads.
@@ -194,6 +200,9 @@ def add_run(
                 f"(`holdfast zone restore {each.zone}`), or override the guard other-zone"
             )
     require_no_open_run(recorded.runs, wanted.zone, wanted.workload, now)
+    for each in recorded.open:
+        if each.zone == wanted.zone and each.state is RunState.RESTORING:
+            raise Conflict(f"{describe_run(each, now)}: it is being restored, so wait until that has ended")
     return (*recorded.runs, _hold(wanted, holder, recorded.version, now))
 
 

@@ -5,8 +5,9 @@ the others. Everything may be repeated: each step reads the resource first.
 """
 
 import logging
+import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from uuid import uuid4
@@ -18,25 +19,28 @@ from holdfast._clock import Clock
 from holdfast._errors import Conflict, EngineUnavailable, HoldfastError, LeaseLost, NotFound, OutcomeUnknown
 from holdfast.evacuate.action import (
     LOCK_STAGE,
+    PARALLEL_CALLS,
+    RESTORE_CAPACITY_STAGE,
+    STOPS_RUN_IF_FAILED,
     Action,
     ChangeState,
     Discovery,
     PlannedChange,
     Reading,
+    Resource,
     Target,
     Unmovable,
     Unreadable,
 )
 from holdfast.evacuate.attempt import Attempt, Pace, Stop
 from holdfast.evacuate.claims import Claim, Claims, find_ended_holders
-from holdfast.evacuate.journal import Entry, EntryState, Journal, Run, RunState, describe_run, is_held
+from holdfast.evacuate.journal import CLAIM_SECONDS, Entry, EntryState, Journal, Run, RunState, describe_run, is_held
 from holdfast.status.writer import EVACUATION_PREFIX
 
 logger = logging.getLogger("holdfast.evacuate")
 
-WORKERS = 4
-"""Resources of one action in one account that are changed at the same time. AWS does not say how many calls its control
-planes accept, so there are few."""
+MAX_WAITING = 128
+"""Resources of one action in one account that may wait for an effect at the same time. Fewer of them make calls."""
 
 UNREADABLE = "unreadable"
 """The name of the guard that asks whether everything could be read."""
@@ -53,6 +57,17 @@ class Plan(Struct, frozen=True, kw_only=True):
     unmovable: Sequence[Unmovable]
     discoveries: Mapping[str, Discovery]
 
+    @property
+    def notes(self) -> Sequence[str]:
+        """Facts that an operator should know, each once."""
+        target, notes = self.target, [note for found in self.discoveries.values() for note in found.notes]
+        is_limited = bool(target.selection.tags or target.selection.names)
+        moved = (each.resource.account for changes in self.changes.values() for each in changes)
+        if target.workload is not None and not is_limited and any(moved):
+            text = f"WARNING: {target.workload} has no `workload.resources` in the settings, so this plan has every"
+            notes.insert(0, f"{text} resource of the configured accounts in {target.zone}")
+        return list(dict.fromkeys(notes))
+
 
 class Report(Struct, frozen=True, kw_only=True):
     """The outcome of an evacuation or a restore: the last entry of every resource."""
@@ -62,6 +77,8 @@ class Report(Struct, frozen=True, kw_only=True):
     is_restore: bool = False
     unreadable: Sequence[Unreadable] = ()
     """Accounts and stores that could not be read, so that nothing was changed there."""
+    waits_for_capacity: bool = False
+    """Whether a restore brought no traffic back, because capacity in the zone is missing or not healthy."""
 
     @property
     def is_partial(self) -> bool:
@@ -104,10 +121,13 @@ class Runner:
         changes: dict[str, list[PlannedChange]] = {}
         unmovable = [each for discovery in found.values() for each in discovery.unmovable]
         for name in sorted(found, key=lambda each: self._actions[each].evacuation_stage):
-            planned = [self._actions[name].plan(each, target) for each in found[name].resources]
+            chosen = [each for each in found[name].resources if _is_chosen(each, target)]
+            planned = [self._actions[name].plan(each, target) for each in chosen]
             changes[name] = [each for each in planned if isinstance(each, PlannedChange)]
             unmovable += [each for each in planned if isinstance(each, Unmovable)]
-        return Plan(target=target, changes=changes, unmovable=unmovable, discoveries=found)
+        moved = {each.resource.id for planned in changes.values() for each in planned}
+        staying = [each for each in unmovable if each.resource.id not in moved and _is_chosen(each.resource, target)]
+        return Plan(target=target, changes=changes, unmovable=staying, discoveries=found)
 
     def begin(
         self, plan: Plan, *, by: str, by_server: bool = False, overrides: Mapping[str, str] | None = None
@@ -123,6 +143,7 @@ class Runner:
             reason=target.reason,
             started=self._clock.wall(),
             overrides=dict(overrides or {}),
+            selection=target.selection,
         )
         return self._claims.add(run, allows_second_zone=target.allows_second_zone)
 
@@ -144,19 +165,29 @@ class Runner:
         # Changes of this run that may have been made, even if the plan, which is newer, does not have them any more.
         # Those that others had made may have ended since.
         made = (EntryState.INTENDED, EntryState.APPLIED, EntryState.FOUND, EntryState.RESTORING)
-        waiting = [each for each in final.values() if each.state in made]
+        waiting = [each for each in final.values() if each.state in made and not each.relies_on]
         for name, changes in plan.changes.items():
             for change in changes:
                 entry = _build_entry(run, name, change, self._clock.wall())
                 known = final.get(entry.resource)
-                if known is None or known.state in (EntryState.FAILED, EntryState.RESTORED):
+                if known is None or known.state in (EntryState.FAILED, EntryState.RESTORED) or known.relies_on:
                     waiting.append(entry)
+        shared = self._find_shared_changes(run, {each.resource for each in (*waiting, *final.values())})
+        self._journal.write_entries(shared)
+        final |= {each.resource: each for each in shared}
         stop = Stop()
         stop.reason = _find_obstacle(plan, run)
         with _released_when_interrupted(claim, RunState.EVACUATING):
             for stage in self._sort_by_stage(waiting, lambda action: action.evacuation_stage):
                 for entry in self._change_all(stage, claim, EntryState.INTENDED, stop):
                     final[entry.resource] = entry
+                    is_missing = entry.state not in (EntryState.APPLIED, EntryState.FOUND)
+                    if is_missing and entry.change.get(STOPS_RUN_IF_FAILED) and not stop.reason:
+                        name = entry.name or entry.resource
+                        stop.reason = (
+                            f"not changed: {name} has not enough capacity in the other zones yet (scale_out_first). "
+                            f"When it has, run `holdfast zone resume {run.zone}`"
+                        )
         run = claim.update(state=RunState.EVACUATED, holder="", held_until=0.0)
         unreadable = [each for found in plan.discoveries.values() for each in found.unreadable]
         return Report(run=run, entries=list(final.values()), unreadable=unreadable)
@@ -172,17 +203,30 @@ class Runner:
         recorded = self._journal.read_entries(run.zone)
         entries = [each for each in recorded if each.run == run.id]
         chosen = [each for each in entries if each.state.is_open and (not types or each.type in types)]
-        relying = {each.resource: each for each in recorded if each.run in others and each.state is EntryState.FOUND}
+        changes = {each.resource: each.change for each in chosen}
+        relying = {
+            each.resource: each
+            for each in recorded
+            if each.run in others
+            and each.resource in changes
+            # After a kill in the middle of a hand-over, both runs have the same change.
+            and (each.state is EntryState.FOUND or (each.state.is_open and each.change == changes[each.resource]))
+        }
         done = {
             each.resource: self._hand_over(each, relying[each.resource], claim)
             for each in chosen
             if each.resource in relying
         }
+        waits = False
         with _released_when_interrupted(claim, RunState.EVACUATED):
             left = [each for each in chosen if each.resource not in done]
             for stage in self._sort_by_stage(left, lambda action: action.restoration_stage):
-                for entry in self._change_all(stage, claim, EntryState.RESTORING, Stop()):
-                    done[entry.resource] = entry
+                outcomes = list(self._change_all(stage, claim, EntryState.RESTORING, Stop()))
+                done |= {each.resource: each for each in outcomes}
+                # Traffic waits for capacity: it must not return to a zone that cannot serve it.
+                if any(each.state.is_open and self._brings_capacity(each) for each in outcomes):
+                    waits = len(done) < len(chosen)
+                    break
         # Resources whose change failed are as they were.
         final = [done.get(each.resource, each) for each in entries if each.state is not EntryState.FAILED]
         if any(each.state.is_open for each in final):
@@ -190,7 +234,41 @@ class Runner:
         else:
             run = claim.end()
             self._delete_old_entries(recorded)
-        return Report(run=run, entries=final, is_restore=True)
+        return Report(run=run, entries=final, is_restore=True, waits_for_capacity=waits)
+
+    def _find_shared_changes(self, run: Run, known: Collection[str]) -> list[Entry]:
+        """Return changes that other open runs of the zone have made, and that this run would make as well.
+
+        A plan lacks them: a group without subnets in the zone is not in the zone. As entries of this run, they are
+        undone when the last run ends that needs them.
+        """
+        others = {
+            each.id
+            for each in self._journal.read_runs().open
+            if each.zone == run.zone and each.id != run.id and run.selection.may_overlap(each.selection)
+        }
+        now = self._clock.wall()
+        return [
+            replace(
+                each,
+                run=run.id,
+                number=run.number,
+                state=EntryState.FOUND,
+                at=now,
+                relies_on=each.run,
+                note=f"run {each.run} has made the change",
+            )
+            for each in (self._journal.read_entries(run.zone) if others else ())
+            if each.run in others
+            and each.state is EntryState.APPLIED
+            and each.resource not in known
+            and each.resource.startswith("arn:")
+            and run.selection.matches(each.type, each.name)
+        ]
+
+    def _brings_capacity(self, entry: Entry) -> bool:
+        action = self._actions.get(entry.action)
+        return action is not None and action.restoration_stage == RESTORE_CAPACITY_STAGE
 
     def _find_other_runs(self, run: Run) -> frozenset[str]:
         """Return the ids of the other open runs of the same zone. Raise Conflict if a process works on one of them."""
@@ -205,7 +283,14 @@ class Runner:
         """Let another run, which found a change of this run, undo the change later."""
         number, now = claim.run.number, self._clock.wall()
         adopted = replace(
-            relying, state=EntryState.APPLIED, change=entry.change, record=entry.record, number=number, at=now, note=""
+            relying,
+            state=EntryState.APPLIED,
+            change=entry.change,
+            record=entry.record,
+            number=number,
+            at=now,
+            relies_on="",
+            note="",
         )
         note = f"run {relying.run} still needs it, and restores it later"
         outcome = replace(entry, state=EntryState.KEPT, number=number, at=now, note=note)
@@ -220,7 +305,21 @@ class Runner:
         self._journal.delete_entries([each for each in entries if each.run not in known and not each.state.is_open])
 
     def renew(self, run: Run) -> Sequence[Entry]:
-        """Extend all changes of a run that expire, and are still ours. Return those that are not in effect any more."""
+        """Extend all changes of a run that expire, and are still ours. Return those that are not in effect any more.
+
+        Nothing is done while another process works on the run, or after it was restored.
+        """
+        lapsed: list[Entry] = []
+        try:
+            claim = self._claims.claim(run.id)
+        except (Conflict, NotFound):
+            return lapsed
+        with _keeping(claim):
+            lapsed = self._renew_entries(claim.run)
+        claim.update(holder="", held_until=0.0)
+        return lapsed
+
+    def _renew_entries(self, run: Run) -> list[Entry]:
         lapsed = []
         for entry in self._list_applied(run):
             try:
@@ -259,14 +358,17 @@ class Runner:
         groups: dict[tuple[str, str], list[tuple[Entry, Entry]]] = defaultdict(list)
         for before, entry in zip(entries, intended, strict=True):
             groups[entry.action, _get_account(entry)].append((before, entry))
-        pools = [ThreadPoolExecutor(WORKERS) for _ in groups]
+        threads = max(MAX_WAITING // max(len(groups), 1), PARALLEL_CALLS)
+        pools = [ThreadPoolExecutor(min(len(group), threads)) for group in groups.values()]
         futures = []
-        for pool, group in zip(pools, groups.values(), strict=True):
-            pace = Pace(WORKERS, self._clock)
+        for pool, ((name, _), group) in zip(pools, groups.items(), strict=True):
+            action = self._actions.get(name)
+            pace = Pace(PARALLEL_CALLS if action is None else action.parallel_calls, self._clock)
             futures += [pool.submit(self._change, before, entry, claim, pace, stop) for before, entry in group]
         try:
-            for future in futures:
-                yield future.result()
+            with _keeping(claim):
+                for future in futures:
+                    yield future.result()
         except KeyboardInterrupt:  # changes under way are finished and recorded, further ones are not begun
             stop.reason = "not changed, because the run was interrupted"
             raise
@@ -277,19 +379,26 @@ class Runner:
     def _change(self, before: Entry, entry: Entry, claim: Claim, pace: Pace, stop: Stop) -> Entry:
         """Make or undo one change, and record the outcome. `before` is the entry before this attempt."""
         attempt: Attempt | None = None
+        is_new = before.number == claim.run.number and before.state is EntryState.INTENDED
         try:
-            attempt = Attempt(self._find_action(entry), entry, self._clock, intended_at=_get_intended_at(before))
-            step, reading = attempt.run(pace, claim.check, stop)
+            attempt = Attempt(
+                self._find_action(entry),
+                entry,
+                self._clock,
+                intended_at=_get_intended_at(before),
+                may_be_ours=not is_new and before.state is not EntryState.FOUND,
+            )
+            step, reading = attempt.run(pace, claim.check, stop, lambda: self._intend(entry))
         except LeaseLost:
             raise
         except HoldfastError as error:
             # It stays open if it may have been made: the next attempt reads the resource, and decides.
             is_untouched = entry.state is EntryState.INTENDED and not (attempt is not None and attempt.has_written)
-            is_new = before.number == claim.run.number and before.state is EntryState.INTENDED
             is_sure = not isinstance(error, EngineUnavailable | OutcomeUnknown)
             state = EntryState.FAILED if is_untouched and is_new and is_sure else entry.state
-            if state is EntryState.APPLIED:  # nobody knows whether it still is
-                state = EntryState.INTENDED
+            is_written = attempt is not None and attempt.has_written
+            if state is EntryState.APPLIED or (state is EntryState.FOUND and is_written):
+                state = EntryState.INTENDED  # nobody knows whether the change is there
             is_lock = attempt is not None and self._find_action(entry).evacuation_stage == LOCK_STAGE
             if is_lock and isinstance(error, Conflict) and entry.state is EntryState.INTENDED:
                 stop.reason = f"not changed, because of a conflict: {error}"
@@ -302,6 +411,11 @@ class Runner:
         self._progress(outcome)
         return outcome
 
+    def _intend(self, entry: Entry) -> None:
+        """Record that a change is about to be made which others had made before, and which has ended since."""
+        if entry.state is EntryState.FOUND:
+            self._journal.write_entries([replace(entry, state=EntryState.INTENDED, at=self._clock.wall())])
+
     def _find_action(self, entry: Entry) -> Action:
         if entry.action not in self._actions:
             raise NotFound(
@@ -312,9 +426,12 @@ class Runner:
 
 
 def _get_intent(entry: Entry, intent: EntryState) -> EntryState:
-    """Return the state of an entry before its change. An applied one is read as such, to see who undid it."""
-    is_applied = entry.state is EntryState.APPLIED and intent is EntryState.INTENDED
-    return EntryState.APPLIED if is_applied else intent
+    """Return the state of an entry before its change.
+
+    An applied one is read as such, to see who undid it. One that others made stays theirs until we write.
+    """
+    is_kept = entry.state in (EntryState.APPLIED, EntryState.FOUND) and intent is EntryState.INTENDED
+    return entry.state if is_kept else intent
 
 
 def _get_intended_at(before: Entry) -> float | None:
@@ -328,6 +445,25 @@ def _get_account(entry: Entry) -> str:
 
 
 @contextmanager
+def _keeping(claim: Claim) -> Iterator[None]:
+    """Renew a claim in the background: one call of an action may take longer than the claim lasts."""
+    is_done = threading.Event()
+
+    def renew() -> None:
+        while not is_done.wait(CLAIM_SECONDS / 4):
+            with suppress(HoldfastError):  # the workers find out, before their next write
+                claim.check()
+
+    thread = threading.Thread(target=renew, name="holdfast-evacuation-claim", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_done.set()
+        thread.join()
+
+
+@contextmanager
 def _released_when_interrupted(claim: Claim, state: RunState) -> Iterator[None]:
     """Release the claim after Ctrl-C, so that the run can be resumed or restored at once. No server continues it."""
     try:
@@ -336,6 +472,12 @@ def _released_when_interrupted(claim: Claim, state: RunState) -> Iterator[None]:
         with suppress(HoldfastError):
             claim.update(state=state, types=(), by_server=False, holder="", held_until=0.0)
         raise
+
+
+def _is_chosen(resource: Resource, target: Target) -> bool:
+    """Return whether the selection takes a resource by its type and name. Actions have looked at its tags."""
+    kind = None if resource.is_always_included else resource.type
+    return target.selection.matches(kind, resource.name, is_in_aws=bool(resource.account))
 
 
 def _discover(action: Action, target: Target) -> Discovery:

@@ -183,7 +183,7 @@ class EvacuationService:
             if run.state is RunState.RESTORING:
                 raise Conflict(f"run {run.id} is being restored: restore it again to finish that")
             claim = self.evacuator.claim(run)
-            work(lambda: _report(self.evacuator.evacuate(claim, self.evacuator.plan_again(claim.run))))
+            work(lambda: _report(self.evacuator.resume(claim)))
         return claim.run
 
     def _evacuate(self, verdict: Verdict) -> None:
@@ -307,6 +307,11 @@ def _report(report: Report) -> None:
     run = report.run
     done = [each for each in report.entries if each.state in (EntryState.APPLIED, EntryState.RESTORED)]
     logger.warning("run %s of %s is %s: %d resources changed", run.id, run.zone, run.state, len(done))
+    if report.waits_for_capacity:
+        logger.warning(
+            "run %s: traffic was not returned to %s, because its capacity is not healthy yet. Restore it when it is",
+            *(run.id, run.zone),
+        )
     for entry in report.problems:
         logger.warning("run %s: %s is %s: %s", run.id, entry.name or entry.resource, entry.state, entry.note)
 

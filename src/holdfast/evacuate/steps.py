@@ -47,10 +47,16 @@ _NOT_UNDONE = {
 """The result, and a note for readings that have none."""
 
 
-def decide_apply(reading: Reading, since_write: float | None) -> Step:
-    """Return the next step to make a change. `since_write` is the time since the last write; None before the first."""
+def decide_apply(reading: Reading, since_write: float | None, *, may_be_ours: bool = False) -> Step:
+    """Return the next step to make a change. `since_write` is the time since the last write; None before the first.
+
+    `may_be_ours` says that an earlier attempt of our run may have made it.
+    """
     if reading.state is ChangeState.ABSENT:
         return _write_or_wait(since_write)
+    if reading.state is ChangeState.APPLIED and not reading.shows_owner and since_write is None and not may_be_ours:
+        state, note = _NOT_APPLIED[ChangeState.FOUND]
+        return Step(StepKind.END, state, reading.note or note) if reading.is_effective else WAIT
     if reading.state is ChangeState.APPLIED:
         return Step(StepKind.END, EntryState.APPLIED, reading.note) if reading.is_effective else WAIT
     state, note = _NOT_APPLIED[reading.state]
@@ -62,7 +68,7 @@ def decide_restore(reading: Reading, since_write: float | None) -> Step:
     if reading.state is ChangeState.APPLIED:
         return _write_or_wait(since_write)
     if reading.state is ChangeState.ABSENT:
-        return Step(StepKind.END, EntryState.RESTORED, reading.note)
+        return Step(StepKind.END, EntryState.RESTORED, reading.note) if reading.is_effective else WAIT
     state, note = _NOT_UNDONE[reading.state]
     return Step(StepKind.END, state, reading.note or note)
 

@@ -160,7 +160,8 @@ class ToyActionOptions(Struct):
 class ToyAction:
     """Moves one file: it has the zone and the run while the zone is evacuated."""
 
-    evacuation_stage, restoration_stage = 1, 1
+    evacuation_stage, restoration_stage = 1, 2
+    parallel_calls = 4
     patience = 10.0
 
     def __init__(self, options):

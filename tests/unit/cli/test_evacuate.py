@@ -8,6 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 from uuid import uuid4
 
 import pytest
@@ -146,7 +147,7 @@ class TestPlan:
         assert "load-balancer legacy: zonal shift is not enabled for it\n" in ran.out
         assert "    aws elbv2 modify-load-balancer-attributes --load-balancer-arn arn:aws:elastic" in ran.out
         assert "Notes:\n" in ran.out
-        assert "not only those of shop" in ran.out
+        assert "WARNING: shop has no `workload.resources`" in ran.out
         guards = {words[1]: words[0] for line in ran.out.splitlines() if len(words := line.split(maxsplit=2)) == 3}
         expected = dict.fromkeys(("other-zone", "last-zone", "unreadable", "pause"), "passes") | {"verdict": "REFUSES"}
         assert expected.items() <= guards.items()
@@ -167,6 +168,7 @@ class TestPlan:
             "last-zone": True,
             "verdict": False,
             "unreadable": True,
+            "capacity": True,
             "pause": True,
         }
         assert shown["verdict"] is None
@@ -185,12 +187,115 @@ class TestPlan:
     def test_the_verdict_of_the_store_decides(self, run: Run, region: SimulatedRegion, here: Path) -> None:
         record_verdict(here)
         shown = run("zone", "plan", "use1-az1", "--json").result
-        assert (shown["verdict"]["zone"], [each["passed"] for each in shown["guards"]]) == (ONE, [True] * 5)
+        assert (shown["verdict"]["zone"], [each["passed"] for each in shown["guards"]]) == (ONE, [True] * 6)
         other = run("zone", "plan", "use1-az2", "--json").result["guards"]
         (guard,) = (each for each in other if not each["passed"])
         assert "use1-az1" in guard["finding"]
         assert run("zone", "evacuate", "use1-az1", "--reason", "it fails", "--yes").code == 0
         assert len(list_active(region)) == 3
+
+
+class TestChoice:
+    """The resources that a person or the settings choose."""
+
+    def list_names(self, run: Run, *words: str) -> set[str]:
+        shown = run("zone", "plan", "use1-az1", "--json", *words).result["plan"]
+        return {each["resource"]["name"] for found in shown["changes"].values() for each in found}
+
+    @pytest.mark.usefixtures("region")
+    def test_resources_are_chosen_by_type_and_name(self, run: Run) -> None:
+        assert self.list_names(run, "--type", "load-balancer") == {"gate", "database"}, "the status store is the lock"
+        chosen = self.list_names(run, "--type", "load-balancer", "--type", "eks-cluster")
+        assert chosen == {"gate", "kube", "database"}
+        assert self.list_names(run, "--name", "k*") == {"kube", "database"}
+        refused = run("zone", "plan", "use1-az1", "--type", "balancer")
+        assert (refused.code, "nothing in use1-az1 has the type balancer: expected one of" in refused.err) == (2, True)
+        shown = run("zone", "plan", "use1-az1", "--name", "k*").out
+        assert "Selected: names k*. Status stores" in shown
+
+    @pytest.mark.usefixtures("region")
+    def test_a_choice_without_any_resource_is_refused(self, run: Run) -> None:
+        refused = evacuate(run, ONE, "--name", "shpo-*")
+        assert (refused.code, refused.err) == (2, "holdfast: nothing in use1-az1 matches names shpo-*\n")
+        assert run("zone", "runs", "--json").result == []
+
+    @pytest.mark.usefixtures("region")
+    def test_a_plan_names_the_evacuation_that_is_open(self, run: Run) -> None:
+        evacuate(run)
+        ran = run("zone", "plan", ONE)
+        assert "this plan does not show what that evacuation has moved: run hf-use1-az1-" in ran.err
+        assert "undo it with `holdfast zone restore use1-az1`" in ran.err
+
+    def test_resources_are_chosen_by_tag(self, run: Run, region: SimulatedRegion) -> None:
+        for name in ("one", "two"):
+            region.add("application", name, tags={"service": "shop", "stage": name})
+        assert self.list_names(run, "--tag", "service=shop") == {"one", "two", "database"}
+        assert self.list_names(run, "--tag", "service=shop", "--tag", "stage=two") == {"two", "database"}
+        refused = run("zone", "plan", "use1-az1", "--tag", "service")
+        assert (refused.code, refused.err) == (2, "holdfast: --tag service: expected KEY=VALUE\n")
+
+    def test_a_workload_has_its_own_resources(self, run: Run, region: SimulatedRegion, here: Path) -> None:
+        region.add("application", "shop-gate", tags={"service": "shop"})
+        with (here / "holdfast.toml").open("a") as file:
+            file.write('[workload.resources]\ntags = { service = "shop" }\n')
+        assert self.list_names(run, "--workload", "shop") == {"shop-gate", "database"}
+        assert self.list_names(run) == {"shop-gate", "gate", "workers", "kube", "database"}, "for all workloads"
+        refused = run("zone", "plan", "use1-az1", "--workload", "shop", "--tag", "service=blog")
+        assert (refused.code, "service=shop" in refused.err) == (2, True)
+        report = evacuate(run, ONE, "--workload", "shop", "--json").result
+        assert report["run"]["selection"] == {"types": [], "names": [], "tags": {"service": "shop"}}
+        assert [each.resource.rpartition("/")[0].rpartition("/")[2] for each in list_active(region)] == ["shop-gate"]
+
+
+CAPACITY = "".join(
+    f'[[evacuation.action]]\nname = "{name}"\n'
+    for name in ("capacity", "auto-scaling-groups", "ecs-services", "lambda-functions")
+)
+
+
+class TestCapacity:
+    """All actions that move capacity, with the guard that asks whether there is enough."""
+
+    @pytest.fixture
+    def sizes(self, region: SimulatedRegion, here: Path) -> Callable[[], list[Any]]:
+        """A function that returns the subnets and sizes of everything."""
+        file = here / "holdfast.toml"
+        file.write_text(file.read_text().replace("[[workload]]", f"{CAPACITY}[[workload]]"))
+        zones = dict.fromkeys(region.zones.values(), 2)
+        group = region.groups.add("jobs", zones, min_size=2, max_size=9)
+        service = region.ecs.add("main", "web", desired=6)
+        function = region.functions.add("cart")
+        # The clock is real here, so everything is done at once.
+        region.groups.get(group).launch_seconds = region.ecs.deploy_seconds = region.functions.update_seconds = 0.0
+
+        def read() -> list[Any]:
+            found = region.groups.get(group)
+            return [
+                found.subnets,
+                found.min_size,
+                (region.ecs.services[service].network or {})["subnets"],
+                region.functions.functions[function].subnets,
+            ]
+
+        return read
+
+    def test_without_enough_capacity_a_guard_refuses(self, run: Run, sizes: Callable[[], list[Any]]) -> None:
+        before = sizes()
+        refused = evacuate(run)
+        assert (refused.code, sizes()) == (1, before)
+        assert "jobs has 4 healthy units in the other zones, and needs 6.6 (" in refused.err
+        assert "this is weak evidence" in refused.err
+        assert refused.err.rstrip().endswith("add --override capacity")
+
+    def test_everything_leaves_the_zone_and_returns(self, run: Run, sizes: Callable[[], list[Any]]) -> None:
+        before = sizes()
+        report = evacuate(run, ONE, "--override", "capacity", "--json").result
+        assert {each["state"] for each in report["entries"]} == {"applied"}
+        group, smallest, service, function = sizes()
+        assert (len(group), smallest, len(service), len(function)) == (2, 6, 2, 2)
+        restored = run("zone", "restore", ONE, "--json")
+        assert {each["state"] for each in restored.result["entries"]} == {"restored"}
+        assert sizes() == before
 
 
 class TestEvacuate:

@@ -23,6 +23,7 @@ def test_every_setting_is_shown_with_its_value_and_where_it_comes_from(
         "counts = { total = 'c' }\nlatency = { all = 'l' }\n",
         "[[telemetry.source]]\nkind = 'emf_file'\noptions = { paths = ['x'] }\n",
         "[[workload]]\nname = 'shop'\nregion = 'us-east-1'\nzones = ['use1-az1', 'use1-az2']\n",
+        "resources = { tags = { Key = 'v' } }\n",
         "[[workload.alarms.resource]]\nname = 'orders'\noperations = ['a/b']\n",
         "[[workload.canary]]\noperation = 'a/b'\nendpoint = 'http://{zone}'\nheaders = { Key = 'hunter2' }\n",
         "[[evacuation.action]]\nname = 'zonal-shift'\noptions = { hours = 6 }\n",

@@ -50,7 +50,8 @@ class ControlPlane:
 class RemoveZone:
     """An action that removes a zone from the resources of a ControlPlane."""
 
-    evacuation_stage, restoration_stage = 1, 1
+    evacuation_stage, restoration_stage = 1, 2
+    parallel_calls = 4
     patience = 180.0
 
     def __init__(self, plane: ControlPlane) -> None:

@@ -148,7 +148,7 @@ class _LazyFuture(Future[Any]):
 def use_one_thread(patch: pytest.MonkeyPatch, seed: int) -> None:
     """Let each run do its changes one after the other, in an order that depends on `seed`."""
     patch.setattr(SerialExecutor, "order", random.Random(seed))
-    for module in ("runner", "actions.zonal_shift", "shift_candidates"):
+    for module in ("runner", "discovering", "shift_candidates"):
         patch.setattr(f"holdfast.evacuate.{module}.ThreadPoolExecutor", SerialExecutor)
 
 
@@ -318,7 +318,7 @@ def evacuate(zone: Zone, workload: str | None, think: float, **overrides: str) -
 def resume(evacuator: Evacuator) -> None:
     """Continue every open run."""
     for run in evacuator.read_runs().open:
-        evacuator.resume(run)
+        evacuator.resume(evacuator.claim(run))
 
 
 def restore(evacuator: Evacuator) -> None:

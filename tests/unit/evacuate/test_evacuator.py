@@ -111,7 +111,7 @@ def test_a_resumed_run_makes_changes_that_are_gone_again() -> None:
     world = World(2)
     run = world.evacuate().run
     world.plane.write("arn:001", {ZONE, OTHER}, None)
-    report = world.evacuator.resume(run)
+    report = world.evacuator.resume(world.evacuator.claim(run))
     assert report.problems == []
     assert world.plane.zones["arn:001"] == {OTHER}
 
@@ -123,11 +123,11 @@ def test_a_resumed_run_changes_nothing_while_another_zone_is_evacuated() -> None
     world.plane.writes = 0
     writer = StatusWriter(world.store, world.clock)
     writer.take_out(OTHER, "shop", by="colleague", reason="az2 fails", force=True)
-    (problem,) = world.evacuator.resume(run).problems
-    assert (problem.resource, problem.state, world.plane.writes) == ("arn:001", EntryState.FAILED, 0)
+    (problem,) = world.evacuator.resume(world.evacuator.claim(run)).problems
+    assert (problem.resource, problem.state, world.plane.writes) == ("arn:001", EntryState.INTENDED, 0)
     assert "because another zone is evacuated: use1-az2" in problem.note
     writer.bring_in(OTHER, "shop", by="colleague", reason="fixed")
-    assert world.evacuator.resume(run).problems == []
+    assert world.evacuator.resume(world.evacuator.claim(run)).problems == []
     assert world.plane.zones["arn:001"] == {OTHER}
 
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from holdfast import InvalidValue, Verdict, VerdictKind, Zone, ZoneState
 from holdfast.evacuate.action import Discovery, OtherEvacuation, Unreadable
+from holdfast.evacuate.capacity import ServiceCapacity
 from holdfast.evacuate.guards import GuardName, Situation, check_guards, list_refusals
 from holdfast.evacuate.journal import RecordedRuns, Run, RunState
 
@@ -41,6 +42,18 @@ def test_nothing_refuses_a_clear_situation() -> None:
     results = check_guards(CLEAR, {})
     assert [each.name for each in results] == list(GuardName)
     assert list_refusals(results) == []
+
+
+def test_of_many_services_without_enough_capacity_three_are_named() -> None:
+    services = [
+        ServiceCapacity(id=name, name=name, type="group", by_zone={ONE: 4, TWO: 1200}, need=1200.4, basis="a guess")
+        for name in "abcde"
+    ]
+    found = refuse(replace(CLEAR, discoveries={"capacity": Discovery(capacities=services)}))
+    assert found[GuardName.CAPACITY].startswith(
+        "a has 1,200 healthy units in the other zones, and needs 1,320.5 (a guess)"
+    )
+    assert found[GuardName.CAPACITY].endswith("; and 2 more services")
 
 
 CASES: list[tuple[dict[str, Any], GuardName, str]] = [

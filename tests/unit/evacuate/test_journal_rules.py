@@ -43,6 +43,7 @@ def test_an_overlapping_run_is_refused_with_advice() -> None:
         (RunState.EVACUATING, RUN, "continue it with `holdfast zone resume use1-az1`"),
         (RunState.EVACUATED, replace(RUN, workload=None), "undo it with `holdfast zone restore use1-az1`"),
         (RunState.RESTORING, RUN, "finish restoring it with"),
+        (RunState.RESTORING, replace(RUN, workload="blog"), "it is being restored, so wait until that has ended"),
     ):
         with pytest.raises(Conflict, match=words):
             add_run(RecordedRuns(1, (replace(RUN, state=state),)), replace(wanted, id="hf-2"), "b", NOW)

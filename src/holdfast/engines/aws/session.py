@@ -3,6 +3,7 @@
 Only botocore retries, in its `standard` mode and as often as the options allow.
 """
 
+import base64
 import math
 import re
 import threading
@@ -20,6 +21,7 @@ from botocore.config import Config
 from botocore.credentials import AssumeRoleCredentialFetcher, Credentials, DeferredRefreshableCredentials
 from botocore.parsers import ResponseParserError
 from botocore.session import Session
+from botocore.signers import RequestSigner
 
 from holdfast._errors import EngineError, InvalidValue
 from holdfast.engines.aws.errors import reply_was_lost, translate
@@ -30,6 +32,8 @@ _EXTERNAL_ID = re.compile(r"[\w+=,.@:/-]{2,1224}", re.ASCII)
 _SESSION_NAME = re.compile(r"[\w+=,.@-]{2,64}", re.ASCII)
 # A region becomes a part of host names.
 _REGION = re.compile(r"[a-z0-9][a-z0-9-]{0,62}")
+EKS_TOKEN_EXPIRY = 60
+"""Seconds after which STS refuses the call in a token of EKS. Clusters allow 15 minutes, whatever it says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,6 +148,31 @@ class AwsSession:
         if chosen not in keys:
             raise InvalidValue(f"pages of AWS {call} have no {chosen!r}: expected one of {', '.join(keys)}")
         return _iterate_items(pages, keys[chosen], call)
+
+    def presign_eks_token(self, cluster: str) -> str:
+        """Return a token for the Kubernetes API of an EKS cluster, which accepts it for 15 minutes.
+
+        It is a signed call of STS, which the cluster makes to learn whose token it is. So its host is that of AWS, even
+        if this session uses another endpoint.
+        """
+        with _translate_errors("sts GetCallerIdentity"):
+            with self._lock:
+                config = Config(ignore_configured_endpoint_urls=True)  # type: ignore[call-arg] # the stubs lack it
+                meta = self._boto.client("sts", self._options.region, config=config).meta
+            credentials = self._boto.get_credentials()
+            if credentials is None:
+                raise boto.NoCredentialsError
+            request = {
+                "method": "GET",
+                "url": f"{meta.endpoint_url}/?Action=GetCallerIdentity&Version=2011-06-15",
+                "body": {},
+                "headers": {"x-k8s-aws-id": cluster},
+                "context": {},
+            }
+            model = meta.service_model
+            signer = RequestSigner(model.service_id, meta.region_name, "sts", "v4", credentials, meta.events)
+            url = signer.generate_presigned_url(request, "GetCallerIdentity", expires_in=EKS_TOKEN_EXPIRY)
+        return "k8s-aws-v1." + base64.urlsafe_b64encode(url.encode()).decode().rstrip("=")
 
     def close(self) -> None:
         """Close all connections. Clients from `client` cannot be used any more. May be repeated."""

@@ -15,6 +15,8 @@ from holdfast._types import Zone, ZoneState, ZoneStatus
 from holdfast.evacuate.action import (
     ACTIONS,
     LOCK_STAGE,
+    PARALLEL_CALLS,
+    RESTORE_STATUS_STAGE,
     ActionType,
     ChangeState,
     Discovery,
@@ -51,7 +53,8 @@ class MarkOut:
     """The action `status`. See `holdfast.evacuate.action.Action`."""
 
     # First, and last in a restore: of two operators who evacuate different zones at the same time, the store stops one.
-    evacuation_stage, restoration_stage = LOCK_STAGE, 3
+    evacuation_stage, restoration_stage = LOCK_STAGE, RESTORE_STATUS_STAGE
+    parallel_calls = PARALLEL_CALLS
     patience = 20.0
     """Seconds. All other actions wait for the stores, so a store that is down must not delay them for long; it is more
     than the settling time of a write."""

@@ -6,7 +6,6 @@ The status does not expire: it stays out until somebody restores the zone.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import datetime
 from typing import Annotated, Any
@@ -18,6 +17,9 @@ from holdfast._types import Zone
 from holdfast.evacuate.accounts import Account, Accounts
 from holdfast.evacuate.action import (
     ACTIONS,
+    PARALLEL_CALLS,
+    RESTORE_SHIFT_STAGE,
+    SHIFT_STAGE,
     ActionType,
     ChangeState,
     Discovery,
@@ -29,14 +31,15 @@ from holdfast.evacuate.action import (
     Unmovable,
     Unreadable,
 )
+from holdfast.evacuate.discovering import discover_accounts
 from holdfast.evacuate.journal import Entry, EntryState
 from holdfast.evacuate.shift_candidates import PERMISSIONS, Candidates, build_resource, find_candidates
+from holdfast.evacuate.tags import PERMISSIONS as TAG_PERMISSIONS
+from holdfast.evacuate.tags import find_tagged
 
 SERVICE = "arc-zonal-shift"
 DEFAULT_HOURS = 12
 MAX_COMMENT = 128
-MAX_ACCOUNTS = 16
-"""Accounts that are read at the same time: more threads would not make an operator's machine faster."""
 _CUSTOMER_SHIFT, _AUTOSHIFT = "ZONAL_SHIFT", "ZONAL_AUTOSHIFT"
 """The types of a shift that a customer has started, by any tool, and of one that AWS has started."""
 _WEAKER = {"PRACTICE_RUN": "a practice run", "FIS_EXPERIMENT": "an experiment of FIS"}
@@ -74,7 +77,8 @@ class ZonalShiftOptions(Struct, frozen=True, kw_only=True, forbid_unknown_fields
 class ZonalShift:
     """The action `zonal-shift`. See `holdfast.evacuate.action.Action`."""
 
-    evacuation_stage, restoration_stage = 1, 2
+    evacuation_stage, restoration_stage = SHIFT_STAGE, RESTORE_SHIFT_STAGE
+    parallel_calls = PARALLEL_CALLS
     patience = 180.0
     """Seconds. A shift is mostly applied at once, but AWS promises no time."""
 
@@ -83,17 +87,7 @@ class ZonalShift:
         self._expires_in = f"{hours}h"
 
     def discover(self, target: Target) -> Discovery:
-        accounts = self._accounts.list_for(target.zone)
-        with ThreadPoolExecutor(min(len(accounts), MAX_ACCOUNTS) or 1) as pool:
-            found = list(pool.map(lambda each: _discover(each, target), accounts))
-        # Two entries of the settings may be the same account.
-        return Discovery(
-            resources=list({each.id: each for one in found for each in one.resources}.values()),
-            unmovable=list({each.resource.id: each for one in found for each in one.unmovable}.values()),
-            other_evacuations=[each for one in found for each in one.other_evacuations],
-            unreadable=[each for one in found for each in one.unreadable],
-            notes=[*_note_scope(target), *(each for one in found for each in one.notes)],
-        )
+        return discover_accounts(self._accounts, target, _discover)
 
     def plan(self, resource: Resource, target: Target) -> PlannedChange | Unmovable:
         details = resource.details
@@ -185,26 +179,29 @@ def build_comment(target: Target) -> str:
 
 def _discover(account: Account, target: Target) -> Discovery:
     """Find everything in one account."""
-    try:
-        session = account.reader
-        with _translate(session.client(SERVICE)):
-            account.get_id()  # proves the credentials before the first write
-            items = list(session.paginate(SERVICE, "list_managed_resources"))
-            autoshifts = list(session.paginate(SERVICE, "list_autoshifts", status="ACTIVE"))
-    except HoldfastError as error:
-        return Discovery(unreadable=[Unreadable(scope=account.scope, reason=str(error))])
+    session = account.reader
+    with _translate(session.client(SERVICE)):
+        items = list(session.paginate(SERVICE, "list_managed_resources"))
+        autoshifts = list(session.paginate(SERVICE, "list_autoshifts", status="ACTIVE"))
     others = [OtherEvacuation(zone=Zone(each["awayFrom"]), source="an autoshift of AWS") for each in autoshifts]
     for item in items:
         shift = _find_shift(item)
         if shift is not None and not _is_of_run(shift, target.run):
             source = f"a zonal shift of {item.get('name', item['arn'])} ({shift['comment']!r})"
             others.append(OtherEvacuation(zone=Zone(shift["awayFrom"]), source=source, resource=item["arn"]))
+    try:
+        is_tagged = find_tagged(account, target.selection)
+    except HoldfastError as error:  # the signs of other evacuations are known nevertheless
+        return Discovery(
+            other_evacuations=others, unreadable=[Unreadable(scope=f"the tags of {account.scope}", reason=str(error))]
+        )
     candidates = Candidates([], [])
     if target.lists_unmovable:
         candidates = find_candidates(account, target.zone, {each["arn"] for each in items})
+    here = [each for each in items if target.zone in each["availabilityZones"] and is_tagged(each["arn"])]
     return Discovery(
-        resources=[_build_resource(each) for each in items if target.zone in each["availabilityZones"]],
-        unmovable=candidates.unmovable,
+        resources=[_build_resource(each) for each in here],
+        unmovable=[each for each in candidates.unmovable if is_tagged(each.resource.id)],
         other_evacuations=others,
         notes=candidates.notes,
     )
@@ -271,12 +268,6 @@ def _translate(client: Any) -> Iterator[None]:
         raise EngineError(message) from error
 
 
-def _note_scope(target: Target) -> list[str]:
-    if target.workload is None:
-        return []
-    return [f"zonal-shift moves all resources of the configured accounts, not only those of {target.workload}"]
-
-
 ACTIONS.register("zonal-shift")(
     ActionType(
         open=lambda options, resources: ZonalShift(resources.accounts(), hours=options.hours),
@@ -290,6 +281,7 @@ ACTIONS.register("zonal-shift")(
             "arc-zonal-shift:StartZonalShift",
             "arc-zonal-shift:UpdateZonalShift",
             *PERMISSIONS,
+            *TAG_PERMISSIONS,
         ),
         terraform="""\
 # Terraform does not know zonal shifts, so it does not undo them. Enable them beforehand:

@@ -5,13 +5,14 @@ from typing import Annotated, Any, TypeVar
 
 from litestar import Request, get, post
 from litestar.params import JSONBody, PathParameter
-from msgspec import Meta, Struct
+from msgspec import Meta, Struct, field
 
 from holdfast._errors import Conflict, NotFound
 from holdfast._names import WORKLOAD_PATTERN, ZONE_PATTERN, parse_zone
 from holdfast.config.settings import require_known
 from holdfast.evacuate import EvacuationMode, GuardName, Proposal
 from holdfast.evacuate.journal import Run, find_run
+from holdfast.evacuate.selection import Selection
 from holdfast.evacuate.service import EvacuationDetails, EvacuationList, build_command
 from holdfast.server.auth import build_route_options
 from holdfast.server.credentials import Role
@@ -32,6 +33,8 @@ class PlanRequest(Struct, frozen=True, forbid_unknown_fields=True):
     zone: _Zone
     workload: _Workload | None = None
     """By default, all workloads."""
+    selection: Selection = field(default_factory=Selection)
+    """By default, all resources of the workload."""
 
 
 class EvacuationRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -43,6 +46,8 @@ class EvacuationRequest(Struct, frozen=True, forbid_unknown_fields=True):
     """By default, all workloads."""
     overrides: list[GuardName] = []
     """Guards to override, for the reason that is given."""
+    selection: Selection = field(default_factory=Selection)
+    """By default, all resources of the workload."""
 
 
 class RestoreRequest(Struct, frozen=True, forbid_unknown_fields=True):
@@ -82,7 +87,7 @@ async def plan_evacuation(state: ServerState, data: JSONBody[PlanRequest]) -> Pr
     def plan() -> Proposal:
         zone = parse_zone(data.zone)
         require_known(state.services.workloads, zone, data.workload)
-        return state.services.evacuations.evacuator.prepare(zone, data.workload)
+        return state.services.evacuations.evacuator.prepare(zone, data.workload, selection=data.selection)
 
     return await _run(state, plan)
 
@@ -101,7 +106,9 @@ async def evacuate(request: Request[Any, Any, Any], state: ServerState, data: JS
                 f"`{build_command(zone, data.workload)}` without --server, or set the mode to confirm"
             )
         overrides = {str(each): data.reason for each in data.overrides}
-        proposal = service.evacuator.prepare(zone, data.workload, reason=data.reason, overrides=overrides)
+        proposal = service.evacuator.prepare(
+            zone, data.workload, reason=data.reason, overrides=overrides, selection=data.selection
+        )
         return service.begin(proposal, by=by)
 
     return await _run(state, begin)

@@ -1,0 +1,266 @@
+"""Find the groups and services of one account in a zone, measure their capacity, and decide how it is held.
+
+Groups, services and scalable targets must be readable, or the account counts as unreadable. Everything else makes the
+answer better: if it cannot be read, a note says so, and the more careful assumption is made.
+"""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import msgspec
+from msgspec import Struct
+
+from holdfast._errors import HoldfastError
+from holdfast._types import Zone
+from holdfast.evacuate.accounts import Account
+from holdfast.evacuate.action import PARALLEL_CALLS, Discovery, Resource, Target
+from holdfast.evacuate.actions.capacity.ecs_tasks import DIMENSION, list_ecs_services, read_services
+from holdfast.evacuate.actions.capacity.ecs_tasks import PERMISSIONS as TASK_PERMISSIONS
+from holdfast.evacuate.actions.capacity.holds import SUFFIX, SUSPENDED_KEYS, Hold
+from holdfast.evacuate.actions.capacity.needs import PERMISSIONS as NEED_PERMISSIONS
+from holdfast.evacuate.actions.capacity.needs import find_needs
+from holdfast.evacuate.actions.capacity.scale_out import NOTHING, ScaleOut, plan_scale_out
+from holdfast.evacuate.actions.capacity.schedules import PERMISSIONS as SCHEDULE_PERMISSIONS
+from holdfast.evacuate.actions.capacity.schedules import describe_group_actions, describe_service_actions
+from holdfast.evacuate.actions.capacity.services import GROUP, ScaledService, read_groups
+from holdfast.evacuate.capacity import ServiceCapacity, check_capacity
+from holdfast.evacuate.cross_zone import PERMISSIONS as CROSS_ZONE_PERMISSIONS
+from holdfast.evacuate.cross_zone import is_cross_zone
+from holdfast.evacuate.refusals import translate_refusals
+from holdfast.evacuate.selection import Selection
+from holdfast.evacuate.tags import find_tagged
+
+PERMISSIONS = (
+    "application-autoscaling:DescribeScalableTargets",
+    "application-autoscaling:DescribeScalingPolicies",
+    "autoscaling:DescribeAutoScalingGroups",
+    "autoscaling:DescribePolicies",
+    "ec2:DescribeAvailabilityZones",
+    "ec2:DescribeSubnets",
+    *CROSS_ZONE_PERMISSIONS,
+    *NEED_PERMISSIONS,
+    *SCHEDULE_PERMISSIONS,
+    *TASK_PERMISSIONS,
+)
+TYPE = "capacity-hold"
+
+
+class MeasurementOptions(Struct, frozen=True, kw_only=True):
+    """Options of a measurement of capacity at a time."""
+
+    days: int
+    """Days whose highest load must fit."""
+    scales_out: bool
+    """Whether units are added in the other zones, where they lack."""
+    now: float
+
+
+def discover_capacity(account: Account, target: Target, options: MeasurementOptions) -> Discovery:
+    """Return the holds and the capacities of one account. Raise HoldfastError if its groups or services are unknown."""
+    reader = _Reader(account)
+    found = reader.read_services(target)
+    if not found:
+        return Discovery(notes=reader.notes)
+    needs = find_needs(account.reader, {each.arn: each.load for each in found}, days=options.days, now=options.now)
+    reader.notes += [f"{account.scope}: {each}" for each in needs.notes]
+    crossing, schedules = reader.read_cross_zone(found), reader.read_schedules()
+    resources, capacities = [], []
+    for service in found:
+        need = needs.by_id[service.arn]
+        capacity = ServiceCapacity(
+            id=service.arn,
+            name=service.name,
+            type=service.type,
+            by_zone=service.units,
+            need=need.units,
+            basis=need.basis,
+            is_weak=need.is_weak,
+            is_cross_zone=crossing[service.arn],
+        )
+        growth = NOTHING
+        if options.scales_out:
+            growth = _plan_growth(service, capacity, target.zone, reader.count_addresses(service))
+        if service.desired or any(service.units.values()):
+            capacities.append(msgspec.structs.replace(capacity, added=growth.added, limit=growth.limit))
+        names = [name for name, zone in reader.zones.items() if zone in service.units and zone != target.zone]
+        hold = build_hold(service, growth, names)
+        if hold is not None:
+            effects = _list_effects(service, hold, growth, schedules, options.now)
+            resources.append(_build_resource(service, hold, effects))
+    return Discovery(resources=resources, capacities=capacities, notes=reader.notes)
+
+
+def build_hold(service: ScaledService, growth: ScaleOut, zone_names: Sequence[str]) -> Hold | None:
+    """Return the change that holds the capacity of a service; None if nothing can remove any. Pure."""
+    if service.bounds is None or service.is_foreign:
+        return None
+    before = service.bounds[0]
+    is_group = service.type == GROUP
+    held = max(before, growth.size, service.desired if is_group else 0)
+    suspends = not is_group and not service.suspended.get(SUSPENDED_KEYS[0], False)
+    if held == before and not suspends:
+        return None
+    return Hold(
+        kind=service.type,
+        name=service.name if is_group else service.scalable_id,
+        before=before,
+        held=held,
+        suspends=suspends,
+        zone_names=tuple(zone_names),
+        others=growth.others,
+        per_zone=growth.per_zone,
+    )
+
+
+def _plan_growth(
+    service: ScaledService, capacity: ServiceCapacity, zone: Zone, free: Mapping[Zone, float] | None
+) -> ScaleOut:
+    """Return the size before traffic is moved, if the other zones lack capacity."""
+    if service.bounds is not None and not service.is_foreign:
+        name = "MaxSize" if service.type == GROUP else "MaxCapacity"
+        size = service.bounds[1]
+        return plan_scale_out(capacity, zone, desired=service.desired, max_size=size, max_name=name, free=free)
+    if check_capacity(capacity, zone).suffices:
+        return NOTHING
+    limit = "another service of AWS manages its size" if service.is_foreign else "it has no scalable target"
+    return ScaleOut(size=0, added=0.0, limit=limit)
+
+
+def _build_resource(service: ScaledService, hold: Hold, effects: Sequence[str]) -> Resource:
+    _, _, _, region, account, *_ = service.arn.split(":")
+    return Resource(
+        id=f"{service.arn}{SUFFIX}",
+        type=TYPE,
+        name=service.name,
+        account=account,
+        region=region,
+        details={"hold": msgspec.to_builtins(hold), "effects": list(effects)},
+        is_always_included=True,
+    )
+
+
+def _list_effects(
+    service: ScaledService, hold: Hold, growth: ScaleOut, schedules: "_Schedules", now: float
+) -> list[str]:
+    effects = []
+    if growth.size:
+        effects.append(f"starts {growth.added:g} more {service.load.unit}s in the other zones before traffic is moved")
+        if not service.has_policies:
+            effects.append("no scaling policy removes them after a restore: set its desired size back by hand")
+    if not service.runs_schedules:
+        return effects
+    size, region = max(hold.held, service.desired), service.arn.split(":")[3]
+    if service.type == GROUP:
+        return effects + describe_group_actions(
+            schedules.of_groups, name=service.name, size=size, region=region, now=now
+        )
+    scale_in, scale_out, scheduled = SUSPENDED_KEYS
+    suspended = {scale_in: True, scale_out: service.suspended.get(scale_out, False), scheduled: True}
+    return effects + describe_service_actions(
+        schedules.of_services, resource=service.scalable_id, size=size, suspended=suspended, region=region, now=now
+    )
+
+
+class _Schedules(Struct, frozen=True):
+    """The scheduled actions of all groups, and of all services."""
+
+    of_groups: list[Any]
+    of_services: list[Any]
+
+
+class _Reader:
+    """Reads one account, and collects notes about lists that cannot be read."""
+
+    def __init__(self, account: Account) -> None:
+        self._account = account
+        self._session = account.reader
+        self._subnets: list[Any] = []
+        self.notes: list[str] = []
+        self.zones: dict[str, Zone] = {}
+        """The AZ-IDs, by the names of the account."""
+
+    def read_services(self, target: Target) -> list[ScaledService]:
+        """Return the groups and services in the zone that the selection takes by tags and names."""
+        session = self._session
+        with translate_refusals(session):
+            described = session.client("ec2").describe_availability_zones()["AvailabilityZones"]
+            self.zones = {each["ZoneName"]: Zone(each["ZoneId"]) for each in described}
+            groups = list(session.paginate("autoscaling", "describe_auto_scaling_groups"))
+            services = list_ecs_services(session)
+            ecs = {"ServiceNamespace": "ecs"}
+            targets = list(session.paginate("application-autoscaling", "describe_scalable_targets", **ecs))
+            is_tagged = find_tagged(self._account, target.selection)
+        self._subnets = self._read(
+            "subnets, and so their free IP addresses,", lambda: session.paginate("ec2", "describe_subnets")
+        )
+        group_policies = self._read("policies of groups", lambda: session.paginate("autoscaling", "describe_policies"))
+        service_policies = self._read(
+            "policies of ECS services",
+            lambda: session.paginate("application-autoscaling", "describe_scaling_policies", **ecs),
+        )
+        subnets = {each["SubnetId"]: Zone(each["AvailabilityZoneId"]) for each in self._subnets}
+        found = read_groups(groups, self.zones, group_policies)
+        found += read_services(services, self.zones, subnets, targets, service_policies)
+        # Types choose the resources that are moved. Their capacity is needed, even if a balancer alone is moved.
+        names = Selection(names=target.selection.names)
+        return [
+            each
+            for each in found
+            if target.zone in each.units and is_tagged(each.arn) and names.matches(each.type, each.name)
+        ]
+
+    def read_cross_zone(self, services: Sequence[ScaledService]) -> dict[str, bool]:
+        """Return whether the traffic of each service is spread over all zones, by ARN."""
+        problems: dict[str, HoldfastError] = {}
+
+        def read(service: ScaledService) -> bool:
+            try:
+                with translate_refusals(self._session):
+                    return is_cross_zone(self._session, service.target_groups)
+            except HoldfastError as error:
+                problems[service.name] = error
+                return False
+
+        with ThreadPoolExecutor(PARALLEL_CALLS) as pool:
+            found = dict(zip((each.arn for each in services), pool.map(read, services), strict=True))
+        if problems:
+            names, error = ", ".join(sorted(problems)), next(iter(problems.values()))
+            text = f"cross-zone load balancing of {names} cannot be read, and is assumed to be off: {error}"
+            self.notes.append(f"{self._account.scope}: {text}")
+        return found
+
+    def read_schedules(self) -> _Schedules:
+        """Return all scheduled actions."""
+        session = self._session
+        return _Schedules(
+            self._read(
+                "scheduled actions of groups", lambda: session.paginate("autoscaling", "describe_scheduled_actions")
+            ),
+            self._read(
+                "scheduled actions of ECS services",
+                lambda: session.paginate(
+                    "application-autoscaling",
+                    "describe_scheduled_actions",
+                    ServiceNamespace="ecs",
+                    ScalableDimension=DIMENSION,
+                ),
+            ),
+        )
+
+    def count_addresses(self, service: ScaledService) -> dict[Zone, float] | None:
+        """Return the units for which the subnets of a service have addresses; None if its subnets are unknown."""
+        used = [each for each in self._subnets if each["SubnetId"] in service.subnets]
+        free: dict[Zone, float] = {}
+        for each in used:
+            zone = Zone(each["AvailabilityZoneId"])
+            free[zone] = free.get(zone, 0.0) + each["AvailableIpAddressCount"] * service.load.weight
+        return free if used else None
+
+    def _read(self, what: str, lister: Callable[[], Iterable[Any]]) -> list[Any]:
+        try:
+            with translate_refusals(self._session):
+                return list(lister())
+        except HoldfastError as error:
+            self.notes.append(f"{self._account.scope}: {what} cannot be read: {error}")
+            return []

@@ -1,0 +1,42 @@
+"""Find the resources of an account that have the tags of a selection."""
+
+from collections.abc import Callable, Mapping
+from functools import cache
+
+from holdfast.evacuate.accounts import Account
+from holdfast.evacuate.refusals import translate_refusals
+from holdfast.evacuate.selection import Selection
+
+PERMISSIONS = ("autoscaling:DescribeAutoScalingGroups", "tag:GetResources")
+
+
+def find_tagged(account: Account, selection: Selection) -> Callable[[str], bool]:
+    """Return a function that says whether the resource with an ARN has all tags of a selection.
+
+    Both ask AWS only if the selection has tags, and raise the errors of `holdfast.engines.aws`.
+    """
+    if not selection.tags:
+        return lambda _: True
+    filters = [{"Key": key, "Values": [value]} for key, value in selection.tags.items()]
+    session = account.reader
+    with translate_refusals(session):
+        tagged = list(session.paginate("resourcegroupstaggingapi", "get_resources", TagFilters=filters))
+    found = {each["ResourceARN"] for each in tagged}
+
+    @cache
+    def list_groups() -> frozenset[str]:
+        """Return the tagged Auto Scaling groups, which the service for tags does not know."""
+        with translate_refusals(session):
+            listed = list(session.paginate("autoscaling", "describe_auto_scaling_groups"))
+        return frozenset(
+            each["AutoScalingGroupARN"]
+            for each in listed
+            if has_tags({tag["Key"]: tag.get("Value", "") for tag in each.get("Tags", ())}, selection)
+        )
+
+    return lambda arn: arn in (list_groups() if ":autoscaling:" in arn else found)
+
+
+def has_tags(tags: Mapping[str, str], selection: Selection) -> bool:
+    """Return whether a resource with these tags has all those of a selection."""
+    return all(tags.get(key) == value for key, value in selection.tags.items())
