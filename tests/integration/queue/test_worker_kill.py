@@ -103,17 +103,19 @@ def test_the_messages_of_a_killed_worker_are_delivered_to_another_in_time(addres
 
 
 def test_nothing_is_lost_over_many_kills(address: str) -> None:
-    ended: set[int] = set()
+    sent, ended = 0, set[int]()
     kills = 0
     with make(address, max_attempts=1000) as queue:
-        _send(queue, *range(JOBS))
         while len(ended) < JOBS and kills < 100:
+            if sent < JOBS:  # a few at a time: on a busy machine, a worker may end all that there are before its kill
+                _send(queue, *range(sent, sent + 5))
+                sent += 5
             with _worker(address) as worker:
-                worker.read(min(5, JOBS - len(ended)), "ended")
+                worker.read(min(3, sent - len(ended)), "ended")
                 worker.kill()
             ended.update(worker.numbers("ended"))
             kills += 1
-        assert kills >= 2
+        assert kills >= JOBS // 5
         assert ended == set(range(JOBS))
         assert not queue.backend.list_dead_letters(DeadLetterQuery(queue="work"))
 
