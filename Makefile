@@ -25,7 +25,7 @@ test: $(INSTALLED)  ## Run all tests, against real services on loopback (ARGS=..
 	@scripts/asl-validator
 	@scripts/test $(ARGS)
 
-proof: $(INSTALLED)  ## Run the long proofs, of which the tests are samples (PART=properties, cases or soak: only that part)
+proof: $(INSTALLED)  ## Run the long proofs, of which the tests are samples (PART=branches, properties, cases or soak: only that part)
 	@scripts/proof $(PART) -- $(ARGS)
 
 check: $(INSTALLED)  ## Check formatting, lint, types and layers

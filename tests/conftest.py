@@ -44,13 +44,17 @@ tests with an emulator or a linter, because all that those have loaded is looked
 SERVICES = {"postgres": postgres, "moto": moto, "ministack": ministack, "valkey": valkey}
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--start-services", action="store_true", help="start all services at once, for a run of all tests")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     # A shell lets what it starts in the background ignore Ctrl-C, which processes of the tests would inherit.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[RUN] = Run.begin()
     config.stash[STARTING] = []
-    if config.getoption("--gate"):
-        # All tests run: while they are collected, the services start.
+    if config.getoption("--start-services"):
+        # While tests are collected, the services start.
         config.stash[STARTING] = config.stash[RUN].start_early(SERVICES)
         if sys.platform == "linux":
             start_server()

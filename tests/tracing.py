@@ -1,11 +1,11 @@
 """Coverage of the pure modules: only they are traced, and only while fixtures and functions of their unit tests run.
 
-A pytest plugin, active with `--gate`, as `make test` has it for a run of all tests. Tracing takes a test two to five
-times as long, so it covers only what the gate asks for: every branch of every module that `scripts/pure` prints. The
-tests of a pure module `queue/rules/bucket.py` are in `tests/unit/queue/rules/test_bucket.py`, in files there whose name
-continues that one, and where `TESTED_ELSEWHERE` says so. A test marked `no_cover` is not traced: it runs the same lines
-a million times, and other tests run them, too. The lines of a module that run when it is imported are traced in a
-process of their own, beside the tests.
+A pytest plugin, active with `--branches`, as `make proof PART=branches` has it. Tracing takes a test two to five times
+as long, so it covers only every branch of every module that `scripts/pure` prints. `python -m tests.tracing` prints the
+files with their tests. The tests of a pure module `queue/rules/bucket.py` are in
+`tests/unit/queue/rules/test_bucket.py`, in files there whose name continues that one, and where `TESTED_ELSEWHERE` says
+so. A test marked `no_cover` is not traced: it runs the same lines a million times, and other tests run them, too. The
+lines of a module that run when it is imported are traced in a process of their own, beside the tests.
 """
 
 import json
@@ -75,11 +75,11 @@ TESTED_ELSEWHERE = {
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--gate", action="store_true", help="fail unless every branch of the pure modules is tested")
+    parser.addoption("--branches", action="store_true", help="fail unless every branch of the pure modules is tested")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    if config.getoption("--gate"):
+    if config.getoption("--branches"):
         config.pluginmanager.register(Tracing(), "tracing")
 
 
@@ -119,7 +119,7 @@ class Tracing:
 
     @cached_property
     def _traced(self) -> set[Path]:
-        return {path for module in self.modules for path in tests_of(module)}
+        return all_tests_of(self.modules)
 
     def _switch(self, on: bool) -> None:
         if on != self._is_on:
@@ -227,6 +227,11 @@ def tests_of(module: Path) -> list[Path]:
     return own + [unit / f"{path}.py" for path in TESTED_ELSEWHERE.get(str(inside.with_suffix("")), ())]
 
 
+def all_tests_of(modules: Sequence[Path]) -> set[Path]:
+    """Return the files whose tests are traced for any of `modules`."""
+    return {path for module in modules for path in tests_of(module)}
+
+
 def gaps(modules: Sequence[Path]) -> list[str]:
     """Combine what all processes of the run saved, and name the lines and branches of `modules` that none has run."""
     combined = coverage_of(modules)
@@ -245,4 +250,7 @@ def gaps(modules: Sequence[Path]) -> list[str]:
 
 
 if __name__ == "__main__":
-    trace_imports([Path(argument) for argument in sys.argv[1:]])
+    if len(sys.argv) > 1:
+        trace_imports([Path(argument) for argument in sys.argv[1:]])
+    else:
+        print(*sorted(all_tests_of(pure_modules(find_pure_modules()))), sep="\n")

@@ -18,6 +18,7 @@ from holdfast.demo.records import InjectedFault, SentRequest, read_records
 from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.status import SqlStatusStore
 from holdfast.watch import WatchStore
+from tests.table import sampled
 
 QUICK = ["--bin-seconds", "2"]
 
@@ -133,7 +134,7 @@ def test_a_zone_that_is_only_slow_is_found(tmp_path: Path) -> None:
     assert answer["summary"]["until_last_request"]["failed"] == 0
 
 
-@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("sent", sampled([signal.SIGKILL, signal.SIGTERM]))
 def test_however_it_is_ended_no_process_is_left(tmp_path: Path, sent: signal.Signals) -> None:
     with running(tmp_path, "--keep-running") as process:
         assert process.stdout is not None

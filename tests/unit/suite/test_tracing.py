@@ -1,4 +1,4 @@
-"""The gate: what is traced, and what it says about branches that nobody has run."""
+"""Coverage of pure modules: what is traced, and what is said about branches that nobody has run."""
 
 import os
 import signal
@@ -104,7 +104,17 @@ def test_fails():
         time.sleep(0.01)
     assert False
 """)
-    command = [sys.executable, "-m", "pytest", "-p", "tests.tracing", "--gate", "-p", "no:cacheprovider", "test_it.py"]
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-p",
+        "tests.tracing",
+        "--branches",
+        "-p",
+        "no:cacheprovider",
+        "test_it.py",
+    ]
     variables = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tracing.ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     with (tmp_path / "printed").open("w") as output:
         ended = subprocess.run(
