@@ -230,10 +230,22 @@ def runs(*, options: ZoneOptions = ZONES, json: Json = False) -> None:
         print_result(found, f"there are no evacuations yet ({location})", as_json=json)
         return
     rows = [
-        (each.id, each.zone, each.workload or "(all)", each.state, format_time(each.started), each.by, each.reason)
+        (
+            each.id,
+            each.zone,
+            each.workload or "(all)",
+            _describe_state(each),
+            format_time(each.started),
+            each.by,
+            each.reason,
+        )
         for each in found
     ]
     print_rows(found, ("run", "zone", "workload", "state", "started", "by", "reason"), rows, as_json=json)
+
+
+def _describe_state(run: Run) -> str:
+    return f"partly {run.state}" if run.is_partial and run.state is RunState.EVACUATED else run.state
 
 
 def runbook(
@@ -397,7 +409,8 @@ def _print_report(report: Report, evacuations: Evacuations, options: ZoneOptions
         print(f"  {type_}: {counts}{_judge_majority(type_, states)}")
     for text in dict.fromkeys(f"{each.scope} cannot be read: {each.reason}" for each in report.unreadable):
         print(f"  not evacuated: {text}")
-    for entry in report.problems:
+    remarks = [each for each in report.entries if each.note and each.state in (EntryState.APPLIED, EntryState.RESTORED)]
+    for entry in (*report.problems, *remarks):
         print(f"  {_WORDS[entry.state]}: {entry.type} {entry.name or entry.resource}: {entry.note}")
     if report.waits_for_capacity:
         left = {each.type for each in report.entries if each.state is EntryState.APPLIED} - {"capacity-hold"}

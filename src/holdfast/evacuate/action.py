@@ -184,7 +184,7 @@ class Action(Protocol):
         """The position of the action when changes are undone. Lower numbers come first here, too."""
 
     @property
-    def patience(self) -> float:
+    def timeout(self) -> float:
         """Seconds after which a resource that is not done is reported, and the run goes on without it."""
 
     @property

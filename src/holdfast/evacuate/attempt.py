@@ -13,7 +13,8 @@ from holdfast.evacuate.steps import SETTLING_SECONDS, WAIT, Step, StepKind, deci
 SHORTEST_PAUSE, LONGEST_PAUSE = 0.5, 8.0
 """Seconds between two looks at a resource. The pause doubles."""
 UNANSWERED_SECONDS = 120.0
-"""Seconds after which a resource is given up if no call to its account has succeeded at all, whatever its patience."""
+"""Seconds after which a resource is given up if no call to its account has succeeded at all. The timeout of its action
+may be longer."""
 SUCCESSES = 8
 """Calls in a row that must succeed before one more resource is changed at the same time."""
 
@@ -120,13 +121,13 @@ class Attempt:
                 pace.slow_down()
             if stop.reason:
                 return self._stop(stop), Reading(state=ChangeState.ABSENT)
-            patience = self._action.patience
+            timeout = self._action.timeout
             if not pace.has_succeeded:
-                patience = min(patience, UNANSWERED_SECONDS)
-            if self._clock.monotonic() >= min(began, pace.last_success) + patience:
+                timeout = min(timeout, UNANSWERED_SECONDS)
+            if self._clock.monotonic() >= min(began, pace.last_success) + timeout:
                 raise self._problem or OutcomeUnknown(
                     f"{self._entry.name or self._entry.resource}: the change was requested, but is not complete after "
-                    f"{self._action.patience:.0f} s{self._waits_for}. Check the resource"
+                    f"{self._action.timeout:.0f} s{self._waits_for}. Check the resource"
                 )
             self._clock.sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - two processes must not collide again
             pause = min(pause * 2, LONGEST_PAUSE)

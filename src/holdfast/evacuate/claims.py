@@ -2,18 +2,20 @@
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 
 from msgspec.structs import replace
 
 from holdfast._clock import Clock
-from holdfast._errors import Conflict, EngineUnavailable, LeaseLost, OutcomeUnknown
+from holdfast._errors import Conflict, EngineUnavailable, HoldfastError, LeaseLost, OutcomeUnknown
 from holdfast._process import ProcessIdentity, decode_identity, encode_identity
 from holdfast.evacuate.journal import (
     CLAIM_SECONDS,
     Journal,
     RecordedRuns,
     Run,
+    RunState,
     add_run,
     claim_run,
     end_run,
@@ -126,6 +128,37 @@ class Claim:
                 lambda recorded: end_run(recorded, self.run, self._clock.wall()), self.run.id
             )
             return self.run
+
+    @contextmanager
+    def kept(self) -> Iterator[None]:
+        """Renew the claim in the background: one call of an action may take longer than the claim lasts."""
+        is_done = threading.Event()
+
+        def renew() -> None:
+            while not is_done.wait(CLAIM_SECONDS / 4):
+                with suppress(HoldfastError):  # the workers find out, before their next write
+                    self.check()
+
+        thread = threading.Thread(target=renew, name="holdfast-evacuation-claim", daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            is_done.set()
+            thread.join()
+
+    @contextmanager
+    def released_when_interrupted(self, state: RunState) -> Iterator[None]:
+        """Release the claim after Ctrl-C, so that the run can be resumed or restored at once. No server continues it.
+
+        `state` is the state of the run then.
+        """
+        try:
+            yield
+        except KeyboardInterrupt:
+            with suppress(HoldfastError):
+                self.update(state=state, types=(), by_server=False, holder="", held_until=0.0)
+            raise
 
     def _write(self, wanted: Run) -> Run:
         self._claims.change(lambda recorded: update_run(recorded, wanted), wanted.id)

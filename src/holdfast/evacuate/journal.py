@@ -65,6 +65,8 @@ class Run(Struct, frozen=True, kw_only=True):
     """The types of resources that are being restored; none means all of them."""
     selection: Selection = msgspec.field(default_factory=Selection)
     """The resources that are evacuated."""
+    is_partial: bool = False
+    """Whether something is left to do: some resources were not changed, or are restored already and others are not."""
 
     @property
     def is_open(self) -> bool:

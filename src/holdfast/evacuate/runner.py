@@ -5,11 +5,9 @@ the others. Everything may be repeated: each step reads the resource first.
 """
 
 import logging
-import threading
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
 from uuid import uuid4
 
 from msgspec import Struct
@@ -33,8 +31,9 @@ from holdfast.evacuate.action import (
     Unreadable,
 )
 from holdfast.evacuate.attempt import Attempt, Pace, Stop
-from holdfast.evacuate.claims import Claim, Claims, find_ended_holders
-from holdfast.evacuate.journal import CLAIM_SECONDS, Entry, EntryState, Journal, Run, RunState, describe_run, is_held
+from holdfast.evacuate.claims import Claim, Claims
+from holdfast.evacuate.journal import Entry, EntryState, Journal, Run, RunState
+from holdfast.evacuate.shared_changes import SharedChanges
 from holdfast.status.writer import EVACUATION_PREFIX
 
 logger = logging.getLogger("holdfast.evacuate")
@@ -111,6 +110,7 @@ class Runner:
         self._clock = clock
         self._progress = progress or (lambda _: None)
         self._claims = Claims(journal, clock)
+        self._shared = SharedChanges(journal, clock)
 
     def plan(self, target: Target) -> Plan:
         """Discover all resources, and plan a change for each. Change nothing."""
@@ -172,12 +172,11 @@ class Runner:
                 known = final.get(entry.resource)
                 if known is None or known.state in (EntryState.FAILED, EntryState.RESTORED) or known.relies_on:
                     waiting.append(entry)
-        shared = self._find_shared_changes(run, {each.resource for each in (*waiting, *final.values())})
-        self._journal.write_entries(shared)
+        shared = self._shared.adopt(run, {each.resource for each in (*waiting, *final.values())})
         final |= {each.resource: each for each in shared}
         stop = Stop()
         stop.reason = _find_obstacle(plan, run)
-        with _released_when_interrupted(claim, RunState.EVACUATING):
+        with claim.released_when_interrupted(RunState.EVACUATING):
             for stage in self._sort_by_stage(waiting, lambda action: action.evacuation_stage):
                 for entry in self._change_all(stage, claim, EntryState.INTENDED, stop):
                     final[entry.resource] = entry
@@ -188,9 +187,10 @@ class Runner:
                             f"not changed: {name} has not enough capacity in the other zones yet (scale_out_first). "
                             f"When it has, run `holdfast zone resume {run.zone}`"
                         )
-        run = claim.update(state=RunState.EVACUATED, holder="", held_until=0.0)
         unreadable = [each for found in plan.discoveries.values() for each in found.unreadable]
-        return Report(run=run, entries=list(final.values()), unreadable=unreadable)
+        report = Report(run=run, entries=list(final.values()), unreadable=unreadable)
+        run = claim.update(state=RunState.EVACUATED, is_partial=report.is_partial, holder="", held_until=0.0)
+        return replace(report, run=run)
 
     def restore(self, claim: Claim, *, types: Sequence[str] = ()) -> Report:
         """Undo a run, or its changes of some types of resources. The run stays open until all of them are undone.
@@ -198,27 +198,16 @@ class Runner:
         A change that another open run of the zone relies on becomes a change of that run. Raise Conflict if that run is
         under way.
         """
-        others = self._find_other_runs(claim.run)
+        others = self._shared.list_others(claim.run)
         run = claim.update(state=RunState.RESTORING, types=tuple(types))
         recorded = self._journal.read_entries(run.zone)
         entries = [each for each in recorded if each.run == run.id]
         chosen = [each for each in entries if each.state.is_open and (not types or each.type in types)]
-        changes = {each.resource: each.change for each in chosen}
-        relying = {
-            each.resource: each
-            for each in recorded
-            if each.run in others
-            and each.resource in changes
-            # After a kill in the middle of a hand-over, both runs have the same change.
-            and (each.state is EntryState.FOUND or (each.state.is_open and each.change == changes[each.resource]))
-        }
-        done = {
-            each.resource: self._hand_over(each, relying[each.resource], claim)
-            for each in chosen
-            if each.resource in relying
-        }
+        done = {each.resource: each for each in self._shared.hand_over(chosen, recorded, others, run.number)}
+        for entry in done.values():
+            self._progress(entry)
         waits = False
-        with _released_when_interrupted(claim, RunState.EVACUATED):
+        with claim.released_when_interrupted(RunState.EVACUATED):
             left = [each for each in chosen if each.resource not in done]
             for stage in self._sort_by_stage(left, lambda action: action.restoration_stage):
                 outcomes = list(self._change_all(stage, claim, EntryState.RESTORING, Stop()))
@@ -230,74 +219,15 @@ class Runner:
         # Resources whose change failed are as they were.
         final = [done.get(each.resource, each) for each in entries if each.state is not EntryState.FAILED]
         if any(each.state.is_open for each in final):
-            run = claim.update(state=RunState.EVACUATED, types=(), holder="", held_until=0.0)
+            run = claim.update(state=RunState.EVACUATED, types=(), is_partial=True, holder="", held_until=0.0)
         else:
             run = claim.end()
             self._delete_old_entries(recorded)
         return Report(run=run, entries=final, is_restore=True, waits_for_capacity=waits)
 
-    def _find_shared_changes(self, run: Run, known: Collection[str]) -> list[Entry]:
-        """Return changes that other open runs of the zone have made, and that this run would make as well.
-
-        A plan lacks them: a group without subnets in the zone is not in the zone. As entries of this run, they are
-        undone when the last run ends that needs them.
-        """
-        others = {
-            each.id
-            for each in self._journal.read_runs().open
-            if each.zone == run.zone and each.id != run.id and run.selection.may_overlap(each.selection)
-        }
-        now = self._clock.wall()
-        return [
-            replace(
-                each,
-                run=run.id,
-                number=run.number,
-                state=EntryState.FOUND,
-                at=now,
-                relies_on=each.run,
-                note=f"run {each.run} has made the change",
-            )
-            for each in (self._journal.read_entries(run.zone) if others else ())
-            if each.run in others
-            and each.state is EntryState.APPLIED
-            and each.resource not in known
-            and each.resource.startswith("arn:")
-            and run.selection.matches(each.type, each.name)
-        ]
-
     def _brings_capacity(self, entry: Entry) -> bool:
         action = self._actions.get(entry.action)
         return action is not None and action.restoration_stage == RESTORE_CAPACITY_STAGE
-
-    def _find_other_runs(self, run: Run) -> frozenset[str]:
-        """Return the ids of the other open runs of the same zone. Raise Conflict if a process works on one of them."""
-        recorded, now = self._journal.read_runs(), self._clock.wall()
-        others = [each for each in recorded.open if each.zone == run.zone and each.id != run.id]
-        for other in others:
-            if is_held(other, now, find_ended_holders(recorded)):
-                raise Conflict(f"{describe_run(other, now)}: wait until it has ended")
-        return frozenset(each.id for each in others)
-
-    def _hand_over(self, entry: Entry, relying: Entry, claim: Claim) -> Entry:
-        """Let another run, which found a change of this run, undo the change later."""
-        number, now = claim.run.number, self._clock.wall()
-        adopted = replace(
-            relying,
-            state=EntryState.APPLIED,
-            change=entry.change,
-            record=entry.record,
-            number=number,
-            at=now,
-            relies_on="",
-            note="",
-        )
-        note = f"run {relying.run} still needs it, and restores it later"
-        outcome = replace(entry, state=EntryState.KEPT, number=number, at=now, note=note)
-        self._journal.write_entries([adopted])  # first: after a kill in between, both runs may undo it
-        self._journal.write_entries([outcome])
-        self._progress(outcome)
-        return outcome
 
     def _delete_old_entries(self, entries: Sequence[Entry]) -> None:
         """Delete the entries of runs that the journal does not list any more."""
@@ -314,7 +244,7 @@ class Runner:
             claim = self._claims.claim(run.id)
         except (Conflict, NotFound):
             return lapsed
-        with _keeping(claim):
+        with claim.kept():
             lapsed = self._renew_entries(claim.run)
         claim.update(holder="", held_until=0.0)
         return lapsed
@@ -366,7 +296,7 @@ class Runner:
             pace = Pace(PARALLEL_CALLS if action is None else action.parallel_calls, self._clock)
             futures += [pool.submit(self._change, before, entry, claim, pace, stop) for before, entry in group]
         try:
-            with _keeping(claim):
+            with claim.kept():
                 for future in futures:
                     yield future.result()
         except KeyboardInterrupt:  # changes under way are finished and recorded, further ones are not begun
@@ -442,36 +372,6 @@ def _get_intended_at(before: Entry) -> float | None:
 def _get_account(entry: Entry) -> str:
     """Return the account and region of a resource, which AWS limits together; "" for a name that is no ARN."""
     return ":".join(entry.resource.split(":")[3:5]) if entry.resource.startswith("arn:") else ""
-
-
-@contextmanager
-def _keeping(claim: Claim) -> Iterator[None]:
-    """Renew a claim in the background: one call of an action may take longer than the claim lasts."""
-    is_done = threading.Event()
-
-    def renew() -> None:
-        while not is_done.wait(CLAIM_SECONDS / 4):
-            with suppress(HoldfastError):  # the workers find out, before their next write
-                claim.check()
-
-    thread = threading.Thread(target=renew, name="holdfast-evacuation-claim", daemon=True)
-    thread.start()
-    try:
-        yield
-    finally:
-        is_done.set()
-        thread.join()
-
-
-@contextmanager
-def _released_when_interrupted(claim: Claim, state: RunState) -> Iterator[None]:
-    """Release the claim after Ctrl-C, so that the run can be resumed or restored at once. No server continues it."""
-    try:
-        yield
-    except KeyboardInterrupt:
-        with suppress(HoldfastError):
-            claim.update(state=state, types=(), by_server=False, holder="", held_until=0.0)
-        raise
 
 
 def _is_chosen(resource: Resource, target: Target) -> bool:

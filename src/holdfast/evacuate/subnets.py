@@ -13,13 +13,19 @@ from holdfast.evacuate.action import ChangeState, Reading
 if TYPE_CHECKING:
     from holdfast.engines.aws import AwsSession
 
-PERMISSIONS = ("ec2:DescribeSubnets",)
+PERMISSIONS = ("ec2:DescribeAvailabilityZones", "ec2:DescribeSubnets")
 
 
 def list_subnet_zones(session: "AwsSession") -> dict[str, Zone]:
     """Return the zone of each subnet of the account, by its id."""
     found = session.paginate("ec2", "describe_subnets")
     return {each["SubnetId"]: Zone(each["AvailabilityZoneId"]) for each in found}
+
+
+def find_zone_name(session: "AwsSession", zone: Zone) -> str:
+    """Return the name that the account has for a zone; "" if it does not know the zone."""
+    described = session.client("ec2").describe_availability_zones()["AvailabilityZones"]
+    return next((each["ZoneName"] for each in described if each["ZoneId"] == zone), "")
 
 
 def find_existing(session: "AwsSession", subnets: Sequence[str]) -> frozenset[str]:

@@ -162,7 +162,7 @@ class ToyAction:
 
     evacuation_stage, restoration_stage = 1, 2
     parallel_calls = 4
-    patience = 10.0
+    timeout = 10.0
 
     def __init__(self, options):
         self._path = Path(options.file)

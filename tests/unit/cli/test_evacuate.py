@@ -297,6 +297,17 @@ class TestCapacity:
         assert {each["state"] for each in restored.result["entries"]} == {"restored"}
         assert sizes() == before
 
+    def test_a_subnet_that_was_deleted_meanwhile_is_named(
+        self, run: Run, region: SimulatedRegion, sizes: Callable[[], list[Any]]
+    ) -> None:
+        before = sizes()
+        evacuate(run, ONE, "--override", "capacity")
+        (deleted,) = {*before[0]} - {*sizes()[0]}
+        del region.subnets[deleted]
+        restored = run("zone", "restore", ONE)
+        assert restored.code == 0
+        assert f"auto-scaling-group jobs: {deleted} cannot be added again, because it was deleted" in restored.out
+
 
 class TestEvacuate:
     def test_without_a_verdict_yes_is_not_enough(self, run: Run, region: SimulatedRegion) -> None:
@@ -408,8 +419,10 @@ class TestEvacuate:
         assert "1 of 4 resources" in ran.err
         assert "`holdfast zone resume use1-az1`" in ran.err
         assert (len(list_active(region)), find_out(run)) == (2, [ONE])
+        assert list_states(run) == ["partly evacuated"]
         resumed = run("zone", "resume", "use1-az1")
         assert (resumed.code, resumed.err, len(list_active(region))) == (0, "", 3)
+        assert list_states(run) == ["evacuated"]
 
     def test_what_expires_is_renewed_until_ctrl_c(
         self, run: Run, region: SimulatedRegion, monkeypatch: pytest.MonkeyPatch
@@ -555,9 +568,10 @@ class TestRestore:
         assert ran.code == 0, ran.err
         assert "  eks-cluster: 1 restored\n" in ran.out
         assert (find_out(run), len(list_active(region))) == ([], 2)
+        assert list_states(run) == ["partly evacuated"]
         assert [each["state"] for each in run("zone", "runs", "--json").result] == ["evacuated"]
         assert run("zone", "restore", "use1-az1").code == 0
-        assert [each["state"] for each in run("zone", "runs", "--json").result] == ["restored"]
+        assert list_states(run) == ["restored"]
         assert list_active(region) == []
 
     def test_changes_of_others_are_kept_and_told(self, run: Run, region: SimulatedRegion) -> None:
@@ -583,6 +597,11 @@ class TestRestore:
         region.faults = lambda _: None
         assert run("zone", "restore", "use1-az1").code == 0
         assert list_active(region) == []
+
+
+def list_states(run: Run) -> list[str]:
+    """Return the states that people see, of all runs."""
+    return [re.split(r"  +", line.strip())[3] for line in run("zone", "runs").out.splitlines()[1:]]
 
 
 class TestRuns:

@@ -52,7 +52,7 @@ class RemoveZone:
 
     evacuation_stage, restoration_stage = 1, 2
     parallel_calls = 4
-    patience = 180.0
+    timeout = 180.0
 
     def __init__(self, plane: ControlPlane) -> None:
         self.plane = plane

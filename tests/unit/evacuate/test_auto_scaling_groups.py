@@ -1,5 +1,6 @@
 """Auto Scaling groups on a simulated AWS: subnets that are removed and added again, and groups that stay."""
 
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -448,7 +449,7 @@ def test_instances_behind_a_balancer_leave_only_after_its_traffic(
         (unmovable,) = found.unmovable
         assert (found.resources, unmovable.resource.id) == ([], group)
         assert unmovable.reason == (
-            "cross-zone load balancing of its target group web is off, so the last instances in use1-az1 would get all "
+            "cross-zone load balancing of its target group web is off, so its last targets in use1-az1 would get all "
             "traffic of the zone; and zonal shift is not enabled for gate"
         )
         modify_balancer = f"aws elbv2 modify-load-balancer-attributes --load-balancer-arn {balancer}"
@@ -470,6 +471,19 @@ def test_instances_behind_a_balancer_leave_only_after_its_traffic(
     assert list(planned.side_effects[1:]) == ([condition] if condition else [])
     assert planned.change["shifted_first"] == ([balancer] if expected == "shifted" else [])
     assert (found.unmovable, found.notes) == ([], [])
+
+
+def test_every_balancer_and_target_group_is_read_once(region: SimulatedRegion, action: AutoScalingGroups) -> None:
+    """AWS allows about ten such calls in a second."""
+    balancer = region.add("network", "gate")
+    for number in range(30):
+        arn = region.balancers.add_target_group(f"web-{number}", balancer)
+        region.groups.add(f"shop-{number}", {ZONE: 2, OTHER: 2}, target_groups=[arn])
+    region.calls.clear()
+    assert len(action.discover(TARGET).resources) == 30
+    read = Counter(name for name in region.calls if "Target" in name or "LoadBalancer" in name)
+    expected = {"DescribeTargetGroups": 1, "DescribeTargetGroupAttributes": 30, "DescribeLoadBalancerAttributes": 1}
+    assert read == expected
 
 
 def test_all_groups_of_a_target_group_count(region: SimulatedRegion, action: AutoScalingGroups) -> None:
@@ -525,7 +539,15 @@ def test_a_balancer_that_is_not_chosen_keeps_the_group_in_the_zone(
         assert [each.id for each in found.resources] == [group]
 
 
-@pytest.mark.parametrize("operation", ["DescribeTargetGroups", "DescribeTargetGroupAttributes", "ListManagedResources"])
+@pytest.mark.parametrize(
+    "operation",
+    [
+        "DescribeTargetGroups",
+        "DescribeTargetGroupAttributes",
+        "DescribeLoadBalancerAttributes",
+        "ListManagedResources",
+    ],
+)
 @pytest.mark.parametrize("refusal", [Refusal.DENIED, Refusal.INVALID, Refusal.THROTTLED])
 def test_a_group_whose_balancers_cannot_be_read_stays(
     region: SimulatedRegion, action: AutoScalingGroups, operation: str, refusal: Refusal

@@ -589,8 +589,12 @@ def test_capacity_is_added_before_traffic_is_moved(
     assert shop.sizes == (8, 11, HELD)
     order = [each for each in region.calls if each in ("UpdateAutoScalingGroup", "StartZonalShift")]
     assert order == ["UpdateAutoScalingGroup", "StartZonalShift"]
-    assert restore(runner).problems == []
+    report = restore(runner)
+    assert report.problems == []
     assert shop.sizes == BEFORE
+    assert {each.note for each in report.entries if each.note} == {
+        "its desired size is 11, and was 6 before the evacuation. No scaling policy lowers it: set it by hand"
+    }, "a policy lowers the size of the group"
 
 
 def test_traffic_stays_if_capacity_does_not_come(

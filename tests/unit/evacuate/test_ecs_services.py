@@ -336,6 +336,78 @@ def test_a_restore_that_takes_too_long_stays_open(region: SimulatedRegion, web: 
 
 
 @pytest.mark.parametrize(
+    ("cross_zone", "minimum", "is_enabled", "expected"),
+    [
+        ("true", "1", False, []),
+        (
+            "false",
+            "1",
+            True,
+            ["cross-zone load balancing of web is off: the action `zonal-shift` must move gate first"],
+        ),
+        ("false", "2", False, ["cross-zone load balancing of web is off: its balancer takes the zone out of DNS"]),
+        ("false", "1", False, None),
+    ],
+)
+def test_tasks_behind_a_balancer_leave_only_after_its_traffic(
+    region: SimulatedRegion,
+    web: EcsService,
+    moves: Moves,
+    cross_zone: str,
+    minimum: str,
+    is_enabled: bool,
+    expected: list[str] | None,
+) -> None:
+    """As instances do. Two tasks are in the zone."""
+    balancer = region.add("application", "gate", is_enabled=is_enabled)
+    group = region.balancers.add_target_group("web", balancer, cross_zone=cross_zone, minimum_healthy=minimum)
+    web.details |= {"loadBalancers": [{"targetGroupArn": group, "containerPort": 80}]}
+    if expected is None:
+        found = moves.action.discover(TARGET)
+        (unmovable,) = found.unmovable
+        assert (found.resources, unmovable.resource.id) == ([], web.arn)
+        assert (
+            "its last targets in use1-az1 would get all traffic of the zone; and zonal shift is not" in unmovable.reason
+        )
+        assert unmovable.remedy.endswith("Value=2 --region us-east-1")
+        return
+    planned = moves.plan(web.arn)
+    assert isinstance(planned, PlannedChange)
+    assert [each[: len(text)] for each, text in zip(planned.side_effects[1:], expected, strict=True)] == expected
+    assert planned.change["shifted_first"] == ([balancer] if is_enabled else [])
+
+
+@pytest.mark.parametrize("is_shifted", [False, True])
+def test_a_service_stays_if_the_shift_of_its_balancer_failed(
+    region: SimulatedRegion, web: EcsService, moves: Moves, is_shifted: bool
+) -> None:
+    balancer = region.add("network", "gate")
+    web.details |= {"loadBalancers": [{"targetGroupArn": region.balancers.add_target_group("web", balancer)}]}
+    planned = moves.runner.plan(TARGET)
+    if is_shifted:
+        region.arc.start_shift(balancer, ZONE, "by another operator")
+    report = moves.runner.evacuate(moves.runner.begin(planned, by="me@here"), planned)
+    assert states(report) == {EntryState.APPLIED if is_shifted else EntryState.FAILED}
+    assert ("gate still sends traffic to use1-az1" in get_entry(report, web.arn).note) != is_shifted
+    assert len(get_subnets(web)) == (2 if is_shifted else 3)
+
+
+@pytest.mark.parametrize("operation", ["DescribeTargetGroups", "ListTasks", "ListManagedResources"])
+def test_a_service_whose_balancers_cannot_be_read_stays(
+    region: SimulatedRegion, web: EcsService, moves: Moves, operation: str
+) -> None:
+    group = region.balancers.add_target_group("web", region.add("network", "gate"))
+    web.details |= {"loadBalancers": [{"targetGroupArn": group}]}
+    alone = region.ecs.add("shop", "alone")
+    region.faults = fail_once(operation, deny)
+    found = moves.action.discover(TARGET)
+    assert [each.id for each in found.resources] == [alone]
+    assert [each.resource.id for each in found.unmovable] == [web.arn]
+    (note,) = found.notes
+    assert "target groups or their balancers cannot be read, so services behind them stay" in note
+
+
+@pytest.mark.parametrize(
     ("configuration", "details", "expected"),
     [
         ({}, {}, []),
@@ -348,7 +420,7 @@ def test_a_restore_that_takes_too_long_stays_open(region: SimulatedRegion, web: 
         ),
         ({"deploymentCircuitBreaker": {"enable": True, "rollback": False}}, {}, []),
         ({}, {"launchType": "EC2", "schedulingStrategy": "DAEMON"}, ["only on instances in the other zones"]),
-        ({}, {"loadBalancers": [{"containerPort": 80}]}, ["cross-zone load balancing is off"]),
+        ({}, {"loadBalancers": [{"loadBalancerName": "old"}]}, ["it is behind a Classic Load Balancer"]),
     ],
 )
 def test_side_effects_are_those_of_the_service(

@@ -398,7 +398,7 @@ class KillingAction:
         kube.faults = self._refuse
         self._is_dead = False
         self.evacuation_stage, self.restoration_stage = action.evacuation_stage, action.restoration_stage
-        self.parallel_calls, self.patience = 1, action.patience
+        self.parallel_calls, self.timeout = 1, action.timeout
         self.discover, self.plan, self.renew = action.discover, action.plan, action.renew
 
     def _refuse(self, call: str) -> None:

@@ -326,7 +326,7 @@ def test_an_interrupted_wait_ends_at_once_and_stays_open(before: EntryState) -> 
 
 def test_a_resource_of_an_account_that_never_answers_is_given_up_after_two_minutes() -> None:
     class Dead(Capacity):
-        patience = 900.0
+        timeout = 900.0
 
         def read(self, entry: Entry) -> Reading:
             raise EngineUnavailable(f"{entry.resource} cannot be reached")

@@ -55,7 +55,7 @@ class MarkOut:
     # First, and last in a restore: of two operators who evacuate different zones at the same time, the store stops one.
     evacuation_stage, restoration_stage = LOCK_STAGE, RESTORE_STATUS_STAGE
     parallel_calls = PARALLEL_CALLS
-    patience = 20.0
+    timeout = 20.0
     """Seconds. All other actions wait for the stores, so a store that is down must not delay them for long; it is more
     than the settling time of a write."""
 

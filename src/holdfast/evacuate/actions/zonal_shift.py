@@ -79,7 +79,7 @@ class ZonalShift:
 
     evacuation_stage, restoration_stage = SHIFT_STAGE, RESTORE_SHIFT_STAGE
     parallel_calls = PARALLEL_CALLS
-    patience = 180.0
+    timeout = 180.0
     """Seconds. A shift is mostly applied at once, but AWS promises no time."""
 
     def __init__(self, accounts: Accounts, *, hours: int = DEFAULT_HOURS) -> None:

@@ -83,8 +83,8 @@ def test_side_effects_follow_from_the_configuration() -> None:
         build_deployment("PRIMARY", HERE, state="IN_PROGRESS"),
         deploymentConfiguration=configuration,
         launchType="EC2",
-        loadBalancers=[{}],
+        loadBalancers=[{"loadBalancerName": "old"}],
     )
     effects = "\n".join(list_side_effects(service))
-    for text in ("within 50 % and 200 %", "interrupts", "CANARY", "(circuit breaker)", "need room", "full share"):
+    for text in ("within 50 % and 200 %", "interrupts", "CANARY", "(circuit breaker)", "need room", "Classic"):
         assert text in effects

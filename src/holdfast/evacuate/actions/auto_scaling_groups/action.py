@@ -36,14 +36,14 @@ from holdfast.evacuate.actions.auto_scaling_groups.discovery import (
     list_subnets,
     list_suspended,
 )
-from holdfast.evacuate.actions.auto_scaling_groups.traffic import PERMISSIONS as TRAFFIC_PERMISSIONS
-from holdfast.evacuate.actions.auto_scaling_groups.traffic import find_unshifted
 from holdfast.evacuate.discovering import discover_accounts
 from holdfast.evacuate.journal import Entry, EntryState
 from holdfast.evacuate.refusals import BUSY, translate_refusals
 from holdfast.evacuate.subnets import PERMISSIONS as SUBNET_PERMISSIONS
 from holdfast.evacuate.subnets import add_subnets, find_existing, read_removal, remove_subnets
 from holdfast.evacuate.tags import PERMISSIONS as TAG_PERMISSIONS
+from holdfast.evacuate.zonal_traffic import PERMISSIONS as TRAFFIC_PERMISSIONS
+from holdfast.evacuate.zonal_traffic import require_shifted
 
 _LAUNCHING = {"AZRebalance", "Launch"}
 """The processes without which a group launches no instances in a zone that comes back."""
@@ -60,7 +60,7 @@ class AutoScalingGroups:
 
     evacuation_stage, restoration_stage = CAPACITY_STAGE, RESTORE_CAPACITY_STAGE
     parallel_calls = PARALLEL_CALLS
-    patience = 900.0
+    timeout = 900.0
     """Seconds. In a restore, instances must start, pass health checks and warm up before traffic returns."""
 
     def __init__(self, accounts: Accounts) -> None:
@@ -98,12 +98,7 @@ class AutoScalingGroups:
         session, change = self._accounts.find(entry.resource).session, entry.change
         client = session.client(SERVICE)
         with translate_refusals(session, BUSY):
-            if staying := find_unshifted(session, change["shifted_first"], change["zone"]):
-                raise EngineError(
-                    f"{change['name']} was not changed: {', '.join(staying)} still sends traffic to {change['zone']}, "
-                    "and cross-zone load balancing is off. Shift it away from the zone, then run "
-                    f"`holdfast zone resume {change['zone']}`"
-                )
+            require_shifted(session, change["name"], change["shifted_first"], change["zone"])
             current = _read_subnets(client, entry)
             subnets = remove_subnets(current, change["removed"])
             if subnets == current:  # nothing is written, so the next read decides whose change it is

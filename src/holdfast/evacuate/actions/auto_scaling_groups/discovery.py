@@ -14,16 +14,15 @@ from holdfast._names import format_count
 from holdfast._types import Zone
 from holdfast.evacuate.accounts import Account
 from holdfast.evacuate.action import PARALLEL_CALLS, Discovery, Resource, Target, Unmovable
-from holdfast.evacuate.actions.auto_scaling_groups.traffic import TrafficRule, read_rules
-from holdfast.evacuate.cross_zone import list_target_groups
 from holdfast.evacuate.shift_candidates import NODE_GROUP_TAG, build_resource
-from holdfast.evacuate.subnets import list_subnet_zones
+from holdfast.evacuate.subnets import find_zone_name, list_subnet_zones
 from holdfast.evacuate.tags import find_tagged
+from holdfast.evacuate.target_groups import list_target_groups
+from holdfast.evacuate.zonal_traffic import TrafficRule, find_obstacle, read_rules
 
 PERMISSIONS = (
     "autoscaling:DescribeAutoScalingGroups",
     "autoscaling:DescribeInstanceRefreshes",
-    "ec2:DescribeAvailabilityZones",
 )
 SERVICE = "autoscaling"
 _REFRESHING = {"Pending", "InProgress", "Baking", "Cancelling", "RollbackInProgress"}
@@ -84,8 +83,7 @@ def find_groups(account: Account, target: Target) -> Discovery:
     groups = list(session.paginate(SERVICE, "describe_auto_scaling_groups"))
     is_tagged = find_tagged(account, target.selection)
     chosen = [each for each in groups if is_tagged(each["AutoScalingGroupARN"])]
-    described = session.client("ec2").describe_availability_zones()["AvailabilityZones"]
-    zone_name = next((each["ZoneName"] for each in described if each["ZoneId"] == target.zone), "")
+    zone_name = find_zone_name(session, target.zone)
     found = list(_list_in_zone(chosen, list_subnet_zones(session), target.zone, zone_name))
     movable = [each for each in found if not _find_obstacle(each)]
     # Every group of a target group counts: all of them get a part of the traffic of the zone.
@@ -94,12 +92,13 @@ def find_groups(account: Account, target: Target) -> Discovery:
         for each in movable
         for arn in list_target_groups(each.description)
     }
-    rules = read_rules(session, counts, target, is_tagged)
+    used = [arn for arn, count in counts.items() if count]  # without instances, nothing is terminated
+    rules = read_rules(session, used, lambda arn: counts[arn], target, is_tagged)
     notes = [
         f"{account.scope}: target groups or their balancers cannot be read, so groups behind them stay: {problem}"
         for problem in sorted({each.problem for each in rules.values() if each.problem})
     ]
-    moved = [each for each in movable if not _find_blocking_rule(each, rules).obstacle]
+    moved = [each for each in movable if find_obstacle(_list_rules(each, rules)) is None]
     refreshing: Collection[str] = ()
     if target.lists_unmovable:  # refreshes matter only to a person who reads the plan, and each group needs a call
         refreshing = _find_refreshing(account, moved, notes)
@@ -137,10 +136,9 @@ def _find_obstacle(found: GroupInZone) -> str:
     return ""
 
 
-def _find_blocking_rule(found: GroupInZone, rules: Mapping[str, TrafficRule]) -> TrafficRule:
-    """Return the rule that keeps the instances of a group in the zone; an empty rule if none does."""
-    used = [rules[arn] for arn in sorted(list_target_groups(found.description)) if arn in rules]
-    return next((each for each in used if each.obstacle), TrafficRule())
+def _list_rules(found: GroupInZone, rules: Mapping[str, TrafficRule]) -> list[TrafficRule]:
+    """Return the rules of the target groups of a group."""
+    return [rules[arn] for arn in sorted(list_target_groups(found.description)) if arn in rules]
 
 
 def _find_refreshing(account: Account, groups: Sequence[GroupInZone], notes: list[str]) -> set[str]:
@@ -170,12 +168,12 @@ def _find_refreshing(account: Account, groups: Sequence[GroupInZone], notes: lis
 def _build_unmovable(found: GroupInZone, rules: Mapping[str, TrafficRule]) -> Unmovable:
     if reason := _find_obstacle(found):
         return Unmovable(resource=found.build_resource(), reason=reason)
-    rule = _find_blocking_rule(found, rules)
+    rule = find_obstacle(_list_rules(found, rules)) or TrafficRule()
     return Unmovable(resource=found.build_resource(), reason=rule.obstacle, remedy=rule.remedy)
 
 
 def _build_movable(found: GroupInZone, rules: Mapping[str, TrafficRule], refreshing: Collection[str]) -> Resource:
-    used = [rules[arn] for arn in sorted(list_target_groups(found.description))]
+    used = _list_rules(found, rules)
     side_effects = [*_list_side_effects(found, refreshing), *(each.condition for each in used if each.condition)]
     return found.build_resource(
         before=list_subnets(found.description),

@@ -64,7 +64,7 @@ class Capacity:
         self._scales_out = scale_out_first
         self.evacuation_stage = SCALE_OUT_STAGE if scale_out_first else HOLD_STAGE
         # New units must start and become healthy. A hold has an effect at once, but AWS may be slow to accept it.
-        self.patience = 600.0 if scale_out_first else 180.0
+        self.timeout = 600.0 if scale_out_first else 180.0
 
     def discover(self, target: Target) -> Discovery:
         options = MeasurementOptions(days=self._days, scales_out=self._scales_out, now=self._clock.wall())

@@ -5,7 +5,6 @@ answer better: if it cannot be read, a note says so, and the more careful assump
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import msgspec
@@ -14,9 +13,8 @@ from msgspec import Struct
 from holdfast._errors import HoldfastError
 from holdfast._types import Zone
 from holdfast.evacuate.accounts import Account
-from holdfast.evacuate.action import PARALLEL_CALLS, Discovery, Resource, Target
+from holdfast.evacuate.action import Discovery, Resource, Target
 from holdfast.evacuate.actions.capacity.ecs_tasks import DIMENSION, list_ecs_services, read_services
-from holdfast.evacuate.actions.capacity.ecs_tasks import PERMISSIONS as TASK_PERMISSIONS
 from holdfast.evacuate.actions.capacity.holds import SUFFIX, SUSPENDED_KEYS, Hold
 from holdfast.evacuate.actions.capacity.needs import PERMISSIONS as NEED_PERMISSIONS
 from holdfast.evacuate.actions.capacity.needs import find_needs
@@ -25,11 +23,13 @@ from holdfast.evacuate.actions.capacity.schedules import PERMISSIONS as SCHEDULE
 from holdfast.evacuate.actions.capacity.schedules import describe_group_actions, describe_service_actions
 from holdfast.evacuate.actions.capacity.services import GROUP, ScaledService, read_groups
 from holdfast.evacuate.capacity import ServiceCapacity, check_capacity
-from holdfast.evacuate.cross_zone import PERMISSIONS as CROSS_ZONE_PERMISSIONS
-from holdfast.evacuate.cross_zone import is_cross_zone
+from holdfast.evacuate.ecs import PERMISSIONS as ECS_PERMISSIONS
+from holdfast.evacuate.ecs import TASK_PERMISSIONS
 from holdfast.evacuate.refusals import translate_refusals
 from holdfast.evacuate.selection import Selection
 from holdfast.evacuate.tags import find_tagged
+from holdfast.evacuate.target_groups import PERMISSIONS as TARGET_GROUP_PERMISSIONS
+from holdfast.evacuate.target_groups import read_target_groups
 
 PERMISSIONS = (
     "application-autoscaling:DescribeScalableTargets",
@@ -38,9 +38,10 @@ PERMISSIONS = (
     "autoscaling:DescribePolicies",
     "ec2:DescribeAvailabilityZones",
     "ec2:DescribeSubnets",
-    *CROSS_ZONE_PERMISSIONS,
+    *ECS_PERMISSIONS,
     *NEED_PERMISSIONS,
     *SCHEDULE_PERMISSIONS,
+    *TARGET_GROUP_PERMISSIONS,
     *TASK_PERMISSIONS,
 )
 TYPE = "capacity-hold"
@@ -110,6 +111,7 @@ def build_hold(service: ScaledService, growth: ScaleOut, zone_names: Sequence[st
         zone_names=tuple(zone_names),
         others=growth.others,
         per_zone=growth.per_zone,
+        size_before=service.desired if growth.size and not service.has_policies else 0,
     )
 
 
@@ -212,23 +214,14 @@ class _Reader:
 
     def read_cross_zone(self, services: Sequence[ScaledService]) -> dict[str, bool]:
         """Return whether the traffic of each service is spread over all zones, by ARN."""
-        problems: dict[str, HoldfastError] = {}
-
-        def read(service: ScaledService) -> bool:
-            try:
-                with translate_refusals(self._session):
-                    return is_cross_zone(self._session, service.target_groups)
-            except HoldfastError as error:
-                problems[service.name] = error
-                return False
-
-        with ThreadPoolExecutor(PARALLEL_CALLS) as pool:
-            found = dict(zip((each.arn for each in services), pool.map(read, services), strict=True))
-        if problems:
-            names, error = ", ".join(sorted(problems)), next(iter(problems.values()))
+        groups = read_target_groups(self._session, {arn for each in services for arn in each.target_groups})
+        unknown = {each.name: arn for each in services for arn in each.target_groups if arn in groups.problems}
+        if unknown:
+            names, error = ", ".join(sorted(unknown)), groups.problems[next(iter(unknown.values()))]
             text = f"cross-zone load balancing of {names} cannot be read, and is assumed to be off: {error}"
             self.notes.append(f"{self._account.scope}: {text}")
-        return found
+        zonal = {arn for arn, each in groups.found.items() if not each.is_cross_zone} | set(groups.problems)
+        return {each.arn: not zonal & set(each.target_groups) for each in services}
 
     def read_schedules(self) -> _Schedules:
         """Return all scheduled actions."""

@@ -12,15 +12,19 @@ from msgspec import Struct
 
 from holdfast._errors import Conflict
 from holdfast.evacuate.action import ChangeState, Reading
-from holdfast.evacuate.actions.capacity.ecs_tasks import DIMENSION, count_tasks
+from holdfast.evacuate.actions.capacity.ecs_tasks import DIMENSION
 from holdfast.evacuate.actions.capacity.services import count_group_units
+from holdfast.evacuate.ecs import count_tasks
 from holdfast.evacuate.journal import Entry, EntryState
 from holdfast.evacuate.refusals import BUSY, translate_refusals
 
 if TYPE_CHECKING:
     from holdfast.engines.aws import AwsSession
 
-PERMISSIONS = ("application-autoscaling:RegisterScalableTarget", "autoscaling:UpdateAutoScalingGroup")
+PERMISSIONS = (
+    "application-autoscaling:RegisterScalableTarget",
+    "autoscaling:UpdateAutoScalingGroup",
+)
 SUFFIX = "#capacity"
 """The end of the id of a hold. The ARN alone is the resource of the action that moves the group or the service."""
 SUSPENDED_KEYS = ("DynamicScalingInSuspended", "DynamicScalingOutSuspended", "ScheduledScalingSuspended")
@@ -47,6 +51,8 @@ class Hold(Struct, frozen=True, kw_only=True):
     """Healthy units that the other zones must have together, before the change is in effect."""
     per_zone: float = 0.0
     """Healthy units that each of them must have."""
+    size_before: int = 0
+    """The desired size before units were added that no scaling policy removes again; 0 if there are none."""
 
 
 class GroupHold:
@@ -62,7 +68,8 @@ class GroupHold:
             note = _describe_other_size("MinSize", current, hold)
             return Reading(state=ChangeState.DIFFERENT, note=note, shows_owner=False)
         if current == hold.before:
-            return Reading(state=ChangeState.ABSENT, shows_owner=False)
+            note = _describe_left(hold, group["DesiredCapacity"], entry)
+            return Reading(state=ChangeState.ABSENT, note=note, shows_owner=False)
         units = count_group_units(group)
         if entry.state is EntryState.RESTORING or has_capacity(hold, units):
             return Reading(state=ChangeState.APPLIED, shows_owner=False)
@@ -102,7 +109,8 @@ class ServiceHold:
             state = ChangeState.APPLIED if any(made) else ChangeState.DIFFERENT
             return Reading(state=state, note=note, shows_owner=False)
         if not (any(made) if is_restoring else all(made)):
-            return Reading(state=ChangeState.ABSENT, shows_owner=False)
+            note = self._describe_left(session, hold, entry)
+            return Reading(state=ChangeState.ABSENT, note=note, shows_owner=False)
         is_effective = is_restoring or self._has_capacity(session, hold)
         return Reading(state=ChangeState.APPLIED, is_effective=is_effective, shows_owner=False)
 
@@ -134,6 +142,14 @@ class ServiceHold:
         state = dict.fromkeys(SUSPENDED_KEYS, False) | found[0].get("SuspendedState", {})
         return {**found[0], "SuspendedState": state}
 
+    def _describe_left(self, session: "AwsSession", hold: Hold, entry: Entry) -> str:
+        if not hold.size_before or entry.state is not EntryState.RESTORING:
+            return ""
+        _, cluster, name = hold.name.split("/")
+        with translate_refusals(session, BUSY):
+            found = session.client("ecs").describe_services(cluster=cluster, services=[name])["services"]
+        return _describe_left(hold, found[0]["desiredCount"], entry) if found else ""
+
     def _has_capacity(self, session: "AwsSession", hold: Hold) -> bool:
         if not hold.others and not hold.per_zone:
             return True
@@ -159,6 +175,16 @@ def _describe_other_size(name: str, current: int, hold: Hold) -> str:
     return (
         f"{name} is {current}: another person or tool changed it. Holdfast had set {hold.held}; before the evacuation "
         f"it was {hold.before}"
+    )
+
+
+def _describe_left(hold: Hold, size: int, entry: Entry) -> str:
+    """Return which units of a released service nobody removes; "" if there are none, or it is not released yet."""
+    if not hold.size_before or size <= hold.size_before or entry.state is not EntryState.RESTORING:
+        return ""
+    return (
+        f"its desired size is {size}, and was {hold.size_before} before the evacuation. No scaling policy lowers it: "
+        "set it by hand"
     )
 
 

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from holdfast._types import Zone
 from holdfast.evacuate.actions.capacity.needs import LoadSource, Metric, RequestTarget
-from holdfast.evacuate.cross_zone import list_target_groups
 from holdfast.evacuate.shift_candidates import NODE_GROUP_TAG
+from holdfast.evacuate.target_groups import list_target_groups
 
 GROUP, SERVICE = "auto-scaling-group", "ecs-service"
 """The types of scaled services."""

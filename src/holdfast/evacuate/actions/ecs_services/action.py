@@ -42,12 +42,13 @@ from holdfast.evacuate.actions.ecs_services.discovery import (
     SERVICE,
     find_services,
     get_controller,
-    list_described,
 )
 from holdfast.evacuate.discovering import discover_accounts
+from holdfast.evacuate.ecs import list_described
 from holdfast.evacuate.journal import Entry, EntryState
 from holdfast.evacuate.refusals import translate_refusals
 from holdfast.evacuate.subnets import add_subnets, find_existing, read_removal, remove_subnets
+from holdfast.evacuate.zonal_traffic import require_shifted
 
 CLOCK_SKEW = 60.0
 """Seconds by which the clock of this machine may be ahead of that of AWS."""
@@ -63,7 +64,7 @@ class EcsServices:
 
     evacuation_stage, restoration_stage = CAPACITY_STAGE, RESTORE_CAPACITY_STAGE
     parallel_calls = PARALLEL_CALLS
-    patience = 900.0
+    timeout = 900.0
     """Seconds. A restore waits for a deployment of all tasks."""
 
     def __init__(self, accounts: Accounts) -> None:
@@ -88,6 +89,7 @@ class EcsServices:
             "network": network,
             "primary_reason": details["primary_reason"],
             "was_deployed": details["was_deployed"],
+            "shifted_first": details["shifted_first"],
         }
         text = f"remove {', '.join(removed)} in {target.zone} from its subnets; {remaining} in other zones remain"
         return PlannedChange(resource=resource, description=text, side_effects=details["side_effects"], change=change)
@@ -115,7 +117,10 @@ class EcsServices:
         return reading
 
     def apply(self, entry: Entry) -> None:
+        """Remove the subnets. Raise EngineError if a balancer that must leave the zone first has not done so."""
         account = self._accounts.find(entry.resource)
+        with translate_refusals(account.session, REFUSALS):
+            require_shifted(account.session, entry.name, entry.change["shifted_first"], entry.zone)
         current = get_subnets(service := _describe(account, entry))
         left = remove_subnets(current, entry.change["removed"])
         if not left:

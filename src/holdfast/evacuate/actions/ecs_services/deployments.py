@@ -99,8 +99,8 @@ def list_side_effects(service: Description) -> Iterator[str]:
         yield f"if tasks fail to start elsewhere, ECS rolls back to the subnets in the zone ({' and '.join(rollbacks)})"
     if service.get("launchType") == "EC2":
         yield "tasks start only on instances in the other zones, which need room for them"
-    if service.get("loadBalancers"):
-        yield "if cross-zone load balancing is off, the zone gets its full share of traffic until its last task ends"
+    if any("loadBalancerName" in each for each in service.get("loadBalancers", ())):
+        yield "it is behind a Classic Load Balancer: is its cross-zone load balancing on?"
 
 
 def _rolls_back(setting: Mapping[str, Any]) -> bool:

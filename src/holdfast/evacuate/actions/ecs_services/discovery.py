@@ -1,9 +1,8 @@
 """Find the ECS services that have subnets in a zone, and those that cannot be moved by their subnets."""
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
 
-from holdfast._errors import EngineError, NotFound
+from holdfast._errors import NotFound
 from holdfast._types import Zone
 from holdfast.evacuate.accounts import Account
 from holdfast.evacuate.action import Discovery, Resource, Target, Unmovable
@@ -17,24 +16,30 @@ from holdfast.evacuate.actions.ecs_services.deployments import (
     is_deployed,
     list_side_effects,
 )
+from holdfast.evacuate.ecs import PERMISSIONS as ECS_PERMISSIONS
+from holdfast.evacuate.ecs import (
+    TASK_PERMISSIONS,
+    count_tasks,
+    list_service_target_groups,
+    list_services,
+)
 from holdfast.evacuate.refusals import translate_refusals
 from holdfast.evacuate.subnets import PERMISSIONS as SUBNET_PERMISSIONS
-from holdfast.evacuate.subnets import list_subnet_zones
+from holdfast.evacuate.subnets import find_zone_name, list_subnet_zones
 from holdfast.evacuate.tags import PERMISSIONS as TAG_PERMISSIONS
 from holdfast.evacuate.tags import find_tagged
+from holdfast.evacuate.zonal_traffic import PERMISSIONS as TRAFFIC_PERMISSIONS
+from holdfast.evacuate.zonal_traffic import TrafficRule, find_obstacle, read_rules
 
 SERVICE = "ecs"
 RESOURCE_TYPE = "ecs-service"
 PERMISSIONS = (
-    "ecs:DescribeServices",
-    "ecs:ListClusters",
-    "ecs:ListServices",
+    *ECS_PERMISSIONS,
     *SUBNET_PERMISSIONS,
     *TAG_PERMISSIONS,
+    *TASK_PERMISSIONS,
+    *TRAFFIC_PERMISSIONS,
 )
-_PAGE_SIZE = 100
-_DESCRIBED_SERVICES = 10
-"""Services that one call of DescribeServices accepts."""
 REFUSALS = dict.fromkeys(
     ("ClusterNotFoundException", "ServiceNotActiveException", "ServiceNotFoundException"), NotFound
 )
@@ -48,39 +53,54 @@ _REMEDIES = {
 
 def find_services(account: Account, target: Target) -> Discovery:
     """Find the services of one account that have subnets in the zone."""
-    with translate_refusals(account.reader, REFUSALS):
-        services = list(_list_services(account))
+    session = account.reader
+    with translate_refusals(session, REFUSALS):
+        services = list_services(session)
         if not services:
             return Discovery()
         is_tagged = find_tagged(account, target.selection)
-        zones = list_subnet_zones(account.reader)
-    chosen = [each for each in services if each["status"] == "ACTIVE" and is_tagged(each["serviceArn"])]
-    movable = [each for each in chosen if get_controller(each) == "ECS" and get_subnets(each)]
-    resources = [_build_resource(each, target.zone, zones) for each in movable]
+        zones = list_subnet_zones(session)
+        chosen = [each for each in services if is_tagged(each["serviceArn"])]
+        movable = [each for each in chosen if get_controller(each) == "ECS" and _list_removed(each, target.zone, zones)]
+        used = {arn for each in movable for arn in list_service_target_groups(each)}
+        zone_name = find_zone_name(session, target.zone) if used else ""
+
+        def count(target_group: str) -> int:
+            # Every service of a target group counts: all of them get a part of the traffic of the zone.
+            sharing = [each for each in services if target_group in list_service_target_groups(each)]
+            counts = (count_tasks(session, each["clusterArn"], serviceName=each["serviceName"]) for each in sharing)
+            return sum(tasks[zone_name] for found in counts for tasks in found.values())
+
+        rules = read_rules(session, used, count, target, is_tagged)
     unmovable = [found for each in chosen if (found := _explain(each, target.zone, zones)) is not None]
+    resources = []
+    for each in movable:
+        applying = [rules[arn] for arn in list_service_target_groups(each) if arn in rules]
+        resource, obstacle = _build_resource(each, target.zone, zones, applying), find_obstacle(applying)
+        if obstacle is None:
+            resources.append(resource)
+        else:
+            unmovable.append(Unmovable(resource=resource, reason=obstacle.obstacle, remedy=obstacle.remedy))
     return Discovery(
-        resources=[each for each in resources if each.details["removed"]],
+        resources=resources,
         unmovable=unmovable if target.lists_unmovable else [],
+        notes=[
+            f"{account.scope}: target groups or their balancers cannot be read, so services behind them stay: {problem}"
+            for problem in sorted({each.problem for each in rules.values() if each.problem})
+        ],
     )
 
 
-def _list_services(account: Account) -> Iterator[Description]:
-    session = account.reader
-    client = session.client(SERVICE)
-    pages = {"PageSize": _PAGE_SIZE}
-    for cluster in session.paginate(SERVICE, "list_clusters", PaginationConfig=pages):
-        try:
-            arns = list(session.paginate(SERVICE, "list_services", cluster=cluster, PaginationConfig=pages))
-            for start in range(0, len(arns), _DESCRIBED_SERVICES):
-                some = arns[start : start + _DESCRIBED_SERVICES]
-                yield from list_described(client.describe_services(cluster=cluster, services=some))
-        except client.exceptions.ClusterNotFoundException:
-            continue  # it was deleted meanwhile
+def _list_removed(service: Description, zone: Zone, zones: Mapping[str, Zone]) -> list[str]:
+    """Return the subnets of a service in a zone."""
+    return [each for each in get_subnets(service) if zones.get(each) == zone]
 
 
-def _build_resource(service: Description, zone: Zone, zones: Mapping[str, Zone]) -> Resource:
+def _build_resource(
+    service: Description, zone: Zone, zones: Mapping[str, Zone], rules: Sequence[TrafficRule] = ()
+) -> Resource:
     _, _, _, region, account, *_ = service["serviceArn"].split(":")
-    removed = [each for each in get_subnets(service) if zones.get(each) == zone]
+    removed = _list_removed(service, zone, zones)
     primary_reason = get_reason(find_primary(service))
     details = {
         "cluster": service["clusterArn"],
@@ -89,7 +109,8 @@ def _build_resource(service: Description, zone: Zone, zones: Mapping[str, Zone])
         "primary_reason": primary_reason,
         "was_deployed": is_deployed(service, get_subnets(service)),
         "rollback": find_rollback(service, removed, primary_reason),
-        "side_effects": list(list_side_effects(service)),
+        "shifted_first": sorted({arn for each in rules for arn in each.shifted_first}),
+        "side_effects": [*list_side_effects(service), *(each.condition for each in rules if each.condition)],
     }
     name, arn = service["serviceName"], service["serviceArn"]
     return Resource(id=arn, type=RESOURCE_TYPE, name=name, account=account, region=region, details=details)
@@ -108,17 +129,6 @@ def _explain(service: Description, zone: Zone, zones: Mapping[str, Zone]) -> Unm
         remedy = "move the Auto Scaling group of its capacity provider, by the action auto-scaling-groups"
         return Unmovable(resource=resource, reason=reason, remedy=remedy)
     return None
-
-
-def list_described(reply: Mapping[str, Any]) -> list[Description]:
-    """Return the services of a reply of DescribeServices.
-
-    Raise EngineError if a service could not be described, although it may exist.
-    """
-    for each in reply["failures"]:
-        if each.get("reason") != "MISSING":
-            raise EngineError(f"AWS cannot describe {each.get('arn')}: {each.get('reason')} {each.get('detail', '')}")
-    return list(reply["services"])
 
 
 def get_controller(service: Description) -> str:

@@ -54,7 +54,7 @@ from holdfast.evacuate.journal import Entry
 from holdfast.evacuate.tags import PERMISSIONS as TAG_PERMISSIONS
 from holdfast.evacuate.tags import find_tagged
 
-PATIENCE_SECONDS = 180.0
+MORE_SECONDS = 180.0
 """Seconds after the deadline in which the last taints and evictions must have been accepted."""
 DISCOVERY_ATTEMPTS = 3
 """Attempts to read a cluster. If it is still throttled, its nodes are planned anyway: the run tries for longer."""
@@ -95,7 +95,7 @@ class EksNodes:
         self._lock = threading.Lock()
         self._refusals: dict[tuple[str, str], Mapping[str, str]] = {}
         """Why pods were not evicted in the last pass, by resource and run. Only notes for people use it."""
-        self.patience = self._options.eviction_deadline_seconds + PATIENCE_SECONDS
+        self.timeout = self._options.eviction_deadline_seconds + MORE_SECONDS
 
     def discover(self, target: Target) -> Discovery:
         return discover_accounts(self._accounts, target, self._discover_account)

@@ -62,7 +62,7 @@ class LambdaFunctions:
     evacuation_stage, restoration_stage = CAPACITY_STAGE, RESTORE_CAPACITY_STAGE
     parallel_calls = 2
     """Lambda allows 15 calls per second to all of its control plane, which deployments need as well."""
-    patience = 300.0
+    timeout = 300.0
     """Seconds. An update takes about a minute."""
 
     def __init__(self, accounts: Accounts) -> None:

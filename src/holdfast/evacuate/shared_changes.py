@@ -1,0 +1,102 @@
+"""Changes that several open runs of a zone need, such as those of two workloads that share a balancer.
+
+One run makes such a change. The others record that they rely on it. It is undone by the last run that needs it: when
+the run that made it is restored before, the change is handed over.
+"""
+
+from collections.abc import Collection, Sequence
+
+from msgspec.structs import replace
+
+from holdfast._clock import Clock
+from holdfast._errors import Conflict
+from holdfast.evacuate.claims import find_ended_holders
+from holdfast.evacuate.journal import Entry, EntryState, Journal, Run, describe_run, is_held
+
+
+class SharedChanges:
+    """Finds the changes that runs share, in one journal."""
+
+    def __init__(self, journal: Journal, clock: Clock) -> None:
+        self._journal = journal
+        self._clock = clock
+
+    def adopt(self, run: Run, known: Collection[str]) -> list[Entry]:
+        """Record and return changes that other open runs of the zone have made, and that this run would make as well.
+
+        A plan lacks them: a group without subnets in the zone is not in the zone. `known` are the resources that the
+        run has already.
+        """
+        others = {
+            each.id
+            for each in self._journal.read_runs().open
+            if each.zone == run.zone and each.id != run.id and run.selection.may_overlap(each.selection)
+        }
+        now = self._clock.wall()
+        found = [
+            replace(
+                each,
+                run=run.id,
+                number=run.number,
+                state=EntryState.FOUND,
+                at=now,
+                relies_on=each.run,
+                note=f"run {each.run} has made the change",
+            )
+            for each in (self._journal.read_entries(run.zone) if others else ())
+            if each.run in others
+            and each.state is EntryState.APPLIED
+            and each.resource not in known
+            and each.resource.startswith("arn:")
+            and run.selection.matches(each.type, each.name)
+        ]
+        self._journal.write_entries(found)
+        return found
+
+    def list_others(self, run: Run) -> frozenset[str]:
+        """Return the ids of the other open runs of the same zone. Raise Conflict if a process works on one of them."""
+        recorded, now = self._journal.read_runs(), self._clock.wall()
+        others = [each for each in recorded.open if each.zone == run.zone and each.id != run.id]
+        for other in others:
+            if is_held(other, now, find_ended_holders(recorded)):
+                raise Conflict(f"{describe_run(other, now)}: wait until it has ended")
+        return frozenset(each.id for each in others)
+
+    def hand_over(
+        self, entries: Sequence[Entry], recorded: Sequence[Entry], others: Collection[str], number: int
+    ) -> list[Entry]:
+        """Let other runs undo those changes later that they rely on, and return the entries of this run for them.
+
+        `entries` are the changes that this run is about to undo, `recorded` all entries of the zone, and `number` is
+        the claim of this run.
+        """
+        changes = {each.resource: each for each in entries}
+        relying = {
+            each.resource: each
+            for each in recorded
+            if each.run in others
+            and each.resource in changes
+            # After a kill in the middle of a hand-over, both runs have the same change.
+            and (
+                each.state is EntryState.FOUND or (each.state.is_open and each.change == changes[each.resource].change)
+            )
+        }
+        return [self._hand_over(changes[resource], each, number) for resource, each in relying.items()]
+
+    def _hand_over(self, entry: Entry, relying: Entry, number: int) -> Entry:
+        now = self._clock.wall()
+        adopted = replace(
+            relying,
+            state=EntryState.APPLIED,
+            change=entry.change,
+            record=entry.record,
+            number=number,
+            at=now,
+            relies_on="",
+            note="",
+        )
+        note = f"run {relying.run} still needs it, and restores it later"
+        outcome = replace(entry, state=EntryState.KEPT, number=number, at=now, note=note)
+        self._journal.write_entries([adopted])  # first: after a kill in between, both runs may undo it
+        self._journal.write_entries([outcome])
+        return outcome
