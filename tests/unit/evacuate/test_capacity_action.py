@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
+from itertools import cycle
 from typing import Any
 
 import msgspec
@@ -632,6 +633,56 @@ def test_scale_out_is_bounded_by_maximum_and_addresses(
     assert (found.added, found.limit) == (added, limit)
     if limit:
         assert f": {limit})" in ask_guard(growing.discover(TARGET))
+
+
+@pytest.mark.parametrize(
+    ("used", "types", "added", "limit"),
+    [
+        (1146.0, {"m7g.large"}, 1, ""),  # 6 vCPUs are free, and two more instances need 4
+        (1149.0, {"m7g.large"}, 0, "a quota of 1,152 vCPUs, of which 1,149 are used"),
+        (1146.0, {"m7g.large", "m7g.xlarge"}, 0, "a quota of 1,152 vCPUs, of which 1,146 are used"),
+        (1152.0, {"p5.large"}, 1, ""),  # another quota
+        (None, {"m7g.large"}, 1, ""),  # AWS has not recorded its use
+    ],
+)
+def test_instances_are_added_only_within_the_quota(
+    region: SimulatedRegion, shop: Shop, growing: Capacity, used: float | None, types: set[str], added: int, limit: str
+) -> None:
+    """Six instances become eight, in three zones."""
+    shop.track_requests(1000.0, 4400.0)
+    if used is not None:
+        region.set_used_vcpus("ec2", used)
+    for each, name in zip(region.groups.get(shop.group).instances, cycle(sorted(types)), strict=False):
+        each.type = name
+    found = measure(growing)
+    assert (found.added, found.limit) == (added, limit)
+
+
+def test_services_share_the_quota_of_tasks(region: SimulatedRegion, shop: Shop, growing: Capacity) -> None:
+    """Each service needs five more tasks, of half a vCPU: eleven instead of six."""
+    region.ecs.task_cpu = "512"
+    region.set_used_vcpus("fargate", 996.5)
+    assert measure(growing, "cart").added == 3
+    region.ecs.add("main", "search", desired=6)
+    region.scaling.add("service/main/search", 2, 12)
+    found = {each.name: each.limit for each in growing.discover(TARGET).capacities if each.type == "ecs-service"}
+    assert found == {"cart": "", "search": "a quota of 1,000 vCPUs, of which 999 are used"}
+
+
+@pytest.mark.parametrize("operation", ["GetServiceQuota", "DescribeInstanceTypes"])
+def test_a_quota_that_cannot_be_read_is_a_note(
+    region: SimulatedRegion, shop: Shop, growing: Capacity, operation: str
+) -> None:
+    def refuse(name: str) -> None:
+        if name == operation:
+            raise ServiceError(Refusal.DENIED)
+
+    shop.track_requests(1000.0, 4400.0)
+    region.set_used_vcpus("ec2", 1152.0)
+    region.faults = refuse
+    found = growing.discover(TARGET)
+    assert next(each for each in found.capacities if each.name == "shop").added == 1
+    assert any("vCPU quotas cannot be read, so they do not limit `scale_out_first`" in each for each in found.notes)
 
 
 def test_without_cross_zone_traffic_every_zone_gets_what_it_needs(

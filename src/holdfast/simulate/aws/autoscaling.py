@@ -161,6 +161,7 @@ class Groups:
         instances = [
             {
                 "InstanceId": each.id,
+                "InstanceType": each.type,
                 "AvailabilityZone": each.zone_name,
                 "AvailabilityZoneId": zones[each.zone_name],
                 "LifecycleState": each.state,

@@ -30,6 +30,7 @@ _SCOPE = re.compile(r"Credential=[^/]*?(\d{0,12})/\d+/([^/]+)/([^/]+)/aws4_reque
 _SERVICES = {
     "elasticloadbalancing": "elbv2",
     "monitoring": "cloudwatch",
+    "servicequotas": "service-quotas",
     "tagging": "resourcegroupstaggingapi",
 }
 """boto3's names of services that sign their requests with another name."""

@@ -111,6 +111,8 @@ class Ecs:
         self.clusters: list[str] = []
         """The ARNs of all clusters."""
         self.deploy_seconds = DEPLOY_SECONDS
+        self.task_cpu = "1024"
+        """The CPU units of each task: 1024 are one vCPU."""
         self._clock, self._prefix, self._network = clock, prefix, network
 
     @property
@@ -123,6 +125,7 @@ class Ecs:
             "UpdateService": self._update,
             "ListTasks": self._list_tasks,
             "DescribeTasks": self._describe_tasks,
+            "DescribeTaskDefinition": self._describe_definition,
         }
 
     def add(
@@ -270,6 +273,10 @@ class Ecs:
             for number, (zone, state) in enumerate(states)
         ]
 
+    def _describe_definition(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        arn = values["taskDefinition"]
+        return {"taskDefinition": {"taskDefinitionArn": arn, "status": "ACTIVE", "cpu": self.task_cpu}}
+
     def _describe(self, service: EcsService) -> dict[str, Any]:
         running = len(self._list_zones(service))
         network = {} if service.network is None else {"networkConfiguration": {"awsvpcConfiguration": service.network}}
@@ -277,6 +284,7 @@ class Ecs:
             "serviceArn": service.arn,
             "serviceName": service.name,
             "clusterArn": service.cluster,
+            "taskDefinition": service.arn.replace(":service/", ":task-definition/"),
             "status": service.status,
             "desiredCount": service.desired,
             "runningCount": running,

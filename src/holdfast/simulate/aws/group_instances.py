@@ -25,6 +25,7 @@ class Instance:
     health: str = "Healthy"
     weight: str = ""
     """Units of capacity, in a group with weights."""
+    type: str = "m7g.large"
 
 
 @dataclass(slots=True, kw_only=True)

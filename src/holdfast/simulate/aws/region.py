@@ -24,6 +24,10 @@ ACCOUNT = "123456789012"
 FREE_ADDRESSES = 251
 """The free IP addresses of an unused subnet with 256 addresses, as AWS counts them."""
 REGION = "us-east-1"
+_USAGE = {"Type": "Resource", "Resource": "vCPU", "Class": "Standard/OnDemand"}
+"""The dimensions of the metric `ResourceCount` of `AWS/Usage`, besides `Service`."""
+_VCPUS = {"medium": 1, "large": 2, "xlarge": 4, "2xlarge": 8}
+"""The vCPUs of instance types, by their size."""
 ZONES = (Zone("use1-az1"), Zone("use1-az2"), Zone("use1-az3"))
 ARNS = {
     "application": "elasticloadbalancing:{0}:loadbalancer/app/{1}/{2:016x}",
@@ -68,6 +72,8 @@ class SimulatedRegion:
         """The tags of resources, by ARN."""
         self.endpoints: dict[str, Mapping[str, Any]] = {}
         """The fields `endpoint` and `certificateAuthority` of EKS clusters, by name. They have none at first."""
+        self.quotas = {("ec2", "L-1216C47A"): 1152.0, ("fargate", "L-3032A538"): 1000.0}
+        """The vCPUs that On-Demand instances and Fargate tasks may have, by service and code."""
         self.page_size = 100
         self.calls: deque[str] = deque(maxlen=100_000)
         self.resources: dict[str, SimulatedResource] = {}
@@ -81,7 +87,12 @@ class SimulatedRegion:
         self._lock = threading.Lock()
         self.handlers: Mapping[str, Mapping[str, Handler]] = {
             "sts": {"GetCallerIdentity": self._get_caller_identity, "AssumeRole": self._assume_role},
-            "ec2": {"DescribeAvailabilityZones": self._list_zones, "DescribeSubnets": self._list_subnets},
+            "ec2": {
+                "DescribeAvailabilityZones": self._list_zones,
+                "DescribeSubnets": self._list_subnets,
+                "DescribeInstanceTypes": self._list_instance_types,
+            },
+            "service-quotas": {"GetServiceQuota": self._get_quota},
             "resourcegroupstaggingapi": {"GetResources": self._list_tagged},
             "elbv2": {"DescribeLoadBalancers": self._list_balancers, **self.balancers.handlers},
             "autoscaling": self.groups.handlers,
@@ -126,6 +137,12 @@ class SimulatedRegion:
     @property
     def _partition(self) -> str:
         return next((f"aws-{each}" for each in ("cn", "us-gov") if self.region.startswith(each)), "aws")
+
+    def set_used_vcpus(self, service: str, used: float) -> None:
+        """Record how many vCPUs of the quota of `ec2` or `fargate` are used."""
+        now = self._clock.wall()
+        values = {now - now % 60 - 300: used}
+        self.metrics.add("AWS/Usage", "ResourceCount", "Maximum", _get_usage_dimensions(service), values)
 
     def remove(self, arn: str) -> None:
         """Delete a resource."""
@@ -181,6 +198,28 @@ class SimulatedRegion:
         ]
         return {"Subnets": found}
 
+    def _list_instance_types(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the vCPUs of instance types, by their size."""
+        types = values.get("InstanceTypes", ())
+        sizes = {each: each.rpartition(".")[2] for each in types}
+        if unknown := [each for each, size in sizes.items() if size not in _VCPUS]:
+            raise ServiceError("InvalidInstanceType", f"The following supplied instance types do not exist: {unknown}")
+        found = [{"InstanceType": each, "VCpuInfo": {"DefaultVCpus": _VCPUS[size]}} for each, size in sizes.items()]
+        return {"InstanceTypes": found}
+
+    def _get_quota(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        key = values["ServiceCode"], values["QuotaCode"]
+        if key not in self.quotas:
+            raise ServiceError("NoSuchResourceException", "The request failed because the quota does not exist.")
+        metric = {
+            "MetricNamespace": "AWS/Usage",
+            "MetricName": "ResourceCount",
+            "MetricDimensions": _get_usage_dimensions(key[0]),
+        }
+        usage = {**metric, "MetricStatisticRecommendation": "Maximum"}
+        found = {"ServiceCode": key[0], "QuotaCode": key[1], "Value": self.quotas[key], "UsageMetric": usage}
+        return {"Quota": found}
+
     def _list_tagged(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """Return the resources that have all tags. As in AWS, Auto Scaling groups are missing."""
         wanted = {each["Key"]: each["Values"] for each in values.get("TagFilters", ())}
@@ -217,3 +256,7 @@ class SimulatedRegion:
                 found = {**names, "resourcesVpcConfig": subnets, "zonalShiftConfig": enabled}
                 return {"cluster": {**found, **self.endpoints.get(each.name, {})}}
         raise ServiceError("ResourceNotFoundException", f"No cluster found for name: {values['name']}.")
+
+
+def _get_usage_dimensions(service: str) -> dict[str, str]:
+    return {**_USAGE, "Service": "EC2" if service == "ec2" else "Fargate"}

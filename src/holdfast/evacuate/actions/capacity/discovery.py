@@ -18,6 +18,8 @@ from holdfast.evacuate.actions.capacity.ecs_tasks import DIMENSION, list_ecs_ser
 from holdfast.evacuate.actions.capacity.holds import SUFFIX, SUSPENDED_KEYS, Hold
 from holdfast.evacuate.actions.capacity.needs import PERMISSIONS as NEED_PERMISSIONS
 from holdfast.evacuate.actions.capacity.needs import find_needs
+from holdfast.evacuate.actions.capacity.quotas import PERMISSIONS as QUOTA_PERMISSIONS
+from holdfast.evacuate.actions.capacity.quotas import Quotas, SizeLimit
 from holdfast.evacuate.actions.capacity.scale_out import NOTHING, ScaleOut, plan_scale_out
 from holdfast.evacuate.actions.capacity.schedules import PERMISSIONS as SCHEDULE_PERMISSIONS
 from holdfast.evacuate.actions.capacity.schedules import describe_group_actions, describe_service_actions
@@ -40,6 +42,7 @@ PERMISSIONS = (
     "ec2:DescribeSubnets",
     *ECS_PERMISSIONS,
     *NEED_PERMISSIONS,
+    *QUOTA_PERMISSIONS,
     *SCHEDULE_PERMISSIONS,
     *TARGET_GROUP_PERMISSIONS,
     *TASK_PERMISSIONS,
@@ -66,6 +69,7 @@ def discover_capacity(account: Account, target: Target, options: MeasurementOpti
     needs = find_needs(account.reader, {each.arn: each.load for each in found}, days=options.days, now=options.now)
     reader.notes += [f"{account.scope}: {each}" for each in needs.notes]
     crossing, schedules = reader.read_cross_zone(found), reader.read_schedules()
+    quotas = Quotas(account.reader, options.now)
     resources, capacities = [], []
     for service in found:
         need = needs.by_id[service.arn]
@@ -81,7 +85,7 @@ def discover_capacity(account: Account, target: Target, options: MeasurementOpti
         )
         growth = NOTHING
         if options.scales_out:
-            growth = _plan_growth(service, capacity, target.zone, reader.count_addresses(service))
+            growth = _plan_growth(service, capacity, target.zone, reader.count_addresses(service), quotas)
         if service.desired or any(service.units.values()):
             capacities.append(msgspec.structs.replace(capacity, added=growth.added, limit=growth.limit))
         names = [name for name, zone in reader.zones.items() if zone in service.units and zone != target.zone]
@@ -89,7 +93,8 @@ def discover_capacity(account: Account, target: Target, options: MeasurementOpti
         if hold is not None:
             effects = _list_effects(service, hold, growth, schedules, options.now)
             resources.append(_build_resource(service, hold, effects))
-    return Discovery(resources=resources, capacities=capacities, notes=reader.notes)
+    notes = [*reader.notes, *(f"{account.scope}: {each}" for each in sorted(quotas.problems))]
+    return Discovery(resources=resources, capacities=capacities, notes=notes)
 
 
 def build_hold(service: ScaledService, growth: ScaleOut, zone_names: Sequence[str]) -> Hold | None:
@@ -116,17 +121,23 @@ def build_hold(service: ScaledService, growth: ScaleOut, zone_names: Sequence[st
 
 
 def _plan_growth(
-    service: ScaledService, capacity: ServiceCapacity, zone: Zone, free: Mapping[Zone, float] | None
+    service: ScaledService, capacity: ServiceCapacity, zone: Zone, free: Mapping[Zone, float] | None, quotas: Quotas
 ) -> ScaleOut:
     """Return the size before traffic is moved, if the other zones lack capacity."""
-    if service.bounds is not None and not service.is_foreign:
-        name = "MaxSize" if service.type == GROUP else "MaxCapacity"
-        size = service.bounds[1]
-        return plan_scale_out(capacity, zone, desired=service.desired, max_size=size, max_name=name, free=free)
     if check_capacity(capacity, zone).suffices:
         return NOTHING
-    limit = "another service of AWS manages its size" if service.is_foreign else "it has no scalable target"
-    return ScaleOut(size=0, added=0.0, limit=limit)
+    if service.is_foreign:
+        return ScaleOut(size=0, added=0.0, limit="another service of AWS manages its size")
+    if service.bounds is None:
+        return ScaleOut(size=0, added=0.0, limit="it has no scalable target")
+    most, name = service.bounds[1], "MaxSize" if service.type == GROUP else "MaxCapacity"
+    limits = [SizeLimit(most, f"{name} {most}")]
+    if (by_quota := quotas.find_limit(service)) is not None:
+        limits.append(by_quota)
+    size, reason = min(limits)
+    growth = plan_scale_out(capacity, zone, desired=service.desired, max_size=size, max_reason=reason, free=free)
+    quotas.take(service, growth.size)
+    return growth
 
 
 def _build_resource(service: ScaledService, hold: Hold, effects: Sequence[str]) -> Resource:

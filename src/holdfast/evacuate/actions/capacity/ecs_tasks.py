@@ -107,6 +107,7 @@ def _read_service(
         bounds=None if target is None else (target["MinCapacity"], target["MaxCapacity"]),
         target_groups=list_service_target_groups(service),
         subnets=_get_subnets(service),
+        task_definition=service.get("taskDefinition", "") if service.get("launchType") == "FARGATE" else "",
         scalable_id="" if target is None else target["ResourceId"],
         suspended=suspended,
         runs_schedules=not suspended.get("ScheduledScalingSuspended", False),

@@ -39,14 +39,14 @@ def plan_scale_out(
     *,
     desired: int,
     max_size: int,
-    max_name: str = "MaxSize",
+    max_reason: str = "",
     free: Mapping[Zone, float] | None = None,
     margin: float = MARGIN,
 ) -> ScaleOut:
     """Return the smallest size with which the other zones carry the highest load, or the largest that is allowed.
 
-    `desired` is the size now, and `max_name` the name of its limit in AWS. `free` has the units for which the subnets
-    of each zone have addresses; None if that is unknown.
+    `desired` is the size now, and `max_reason` says what limits it to `max_size`. `free` has the units for which the
+    subnets of each zone have addresses; None if that is unknown.
     """
     if check_capacity(service, zone, margin).suffices:
         return NOTHING
@@ -58,7 +58,7 @@ def plan_scale_out(
     per_zone = 0 if service.is_cross_zone else math.ceil(needed / len(units) - _ROUNDING)
     size, limit = max(_divide_up(others * zones, len(units)), per_zone * zones), ""
     if size > max_size:
-        size, limit = max_size, f"{max_name} {max_size}"
+        size, limit = max_size, max_reason
     if free is not None:
         while size > desired and not _has_addresses(service, units, zones, size, free):
             size, limit = size - 1, f"{sum(free.get(each, 0.0) for each in units):g} free IP addresses in other zones"

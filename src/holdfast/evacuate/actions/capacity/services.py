@@ -38,6 +38,10 @@ class ScaledService(Struct, frozen=True, kw_only=True):
     target_groups: Sequence[str] = ()
     subnets: Sequence[str] = ()
     """The subnets in which new units get their addresses."""
+    instance_types: Sequence[str] = ()
+    """The types of its instances, if new ones have the same types and are On-Demand instances."""
+    task_definition: str = ""
+    """The task definition of a service on Fargate; "" for all others."""
     scalable_id: str = ""
     """The name of an ECS service in Application Auto Scaling, such as `service/cluster/name`."""
     suspended: Mapping[str, bool] = msgspec.field(default_factory=dict)
@@ -99,10 +103,18 @@ def _read_group(
         bounds=(group["MinSize"], group["MaxSize"]),
         target_groups=sorted(list_target_groups(group)),
         subnets=[each.strip() for each in group.get("VPCZoneIdentifier", "").split(",") if each.strip()],
+        instance_types=_list_types(group),
         runs_schedules="ScheduledActions" not in {each["ProcessName"] for each in group.get("SuspendedProcesses", ())},
         has_policies=bool(policies),
         is_foreign=NODE_GROUP_TAG in tags or "Operator" in group,
     )
+
+
+def _list_types(group: Mapping[str, Any]) -> list[str]:
+    """Return the types of instances of a group; none for a group with mixed instances, which may be of any type."""
+    if "MixedInstancesPolicy" in group:
+        return []
+    return sorted({each["InstanceType"] for each in group.get("Instances", ()) if "InstanceType" in each})
 
 
 def is_healthy(instance: Mapping[str, Any]) -> bool:
