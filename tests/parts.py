@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
+BROWSER = "tests/browser"
 LONGEST_FIRST = (
     "tests/integration/demo",
     "tests/docs/test_snippets.py",
-    "tests/browser",
+    BROWSER,
     "tests/integration",
     "tests/docs",
     "tests/typing",
@@ -49,7 +50,12 @@ def rank(nodeid: str) -> int:
 
 
 def group_of(nodeid: str) -> str:
-    """Return which tests one worker runs one after another: those of a file, or one test if it takes long."""
+    """Return which tests one worker runs one after another: those of a file, or one test if it takes long.
+
+    All tests in the browser are one group, because every worker has a Chromium of its own.
+    """
+    if nodeid.startswith(BROWSER):
+        return BROWSER
     return nodeid if rank(nodeid) < 2 else nodeid.partition("::")[0]
 
 

@@ -94,7 +94,7 @@ def plan(
         return
     _print_proposal(proposal)
     if is_open is not None:
-        print_note(f"this plan does not show what that evacuation has moved: {is_open}", as_json=False)
+        print_note(f"{zone} is evacuated already, and this plan does not show what was moved: {is_open}", as_json=False)
 
 
 def evacuate(
@@ -107,7 +107,9 @@ def evacuate(
         tuple[GuardName, ...], Parameter(help="Evacuate although this guard refuses. Recorded. May be repeated.")
     ] = (),
     yes: Annotated[bool, Parameter(help="Do not ask. Without a verdict, this needs --override verdict.")] = False,
-    stay: Annotated[bool, Parameter(help="Then keep running, and renew zonal shifts until Ctrl-C.")] = False,
+    stay: Annotated[
+        bool, Parameter(help="Then keep running until Ctrl-C: renew zonal shifts, and taint new nodes.")
+    ] = False,
     chosen: SelectionOptions = EVERYTHING,
     options: ZoneOptions = ZONES,
     json: Json = False,
@@ -155,9 +157,10 @@ def evacuate(
             with suppress(KeyboardInterrupt):
                 for lapsed in evacuations.stay(report.run):
                     print_note(
-                        f"{lapsed.name or lapsed.resource} is not evacuated any more: {lapsed.note}", as_json=json
+                        f"the change of {lapsed.name or lapsed.resource} is not in effect any more: {lapsed.note}",
+                        as_json=json,
                     )
-    _raise_problems(report)
+    _raise_problems(report, options)
 
 
 def resume(
@@ -181,7 +184,7 @@ def resume(
             with _explain_interrupt(run.zone, run.workload, options), evacuations.progress:
                 report = evacuations.resume(run)
             _print_report(report, evacuations, options, as_json=json)
-            _raise_problems(report)
+            _raise_problems(report, options)
 
 
 def restore(
@@ -202,7 +205,7 @@ def restore(
     """
     require_no_others(others)
     if (zone is None) != all:
-        raise InvalidValue("name the zone to restore, or give --all")
+        raise InvalidValue("give either the zone to restore, or --all")
     reports = []
     with _open(options) as evacuations:
         for run in _find_open(evacuations, zone, workload):
@@ -210,7 +213,7 @@ def restore(
                 reports.append(evacuations.restore(run, type))
             _print_report(reports[-1], evacuations, options, as_json=json)
     for report in reports:
-        _raise_problems(report)
+        _raise_problems(report, options)
 
 
 def runs(*, options: ZoneOptions = ZONES, json: Json = False) -> None:
@@ -310,11 +313,11 @@ def _explain_interrupt(
     except KeyboardInterrupt:
         resume, restore = (_build_command(name, zone, workload, options) for name in ("resume", "restore"))
         if options.server is not None:
-            text = "interrupted. The server continues: see `holdfast zone runs --server`"
+            text = f"interrupted here; the server goes on. To look: holdfast zone runs --server {options.server}"
         elif is_restore:
             text = f"interrupted. To finish restoring: {restore}"
         else:
-            text = f"interrupted. To continue the evacuation: {resume}. To undo it: {restore}"
+            text = f"interrupted\n  to continue the evacuation: {resume}\n  to undo it: {restore}"
         print_note(text, as_json=False)
         raise
 
@@ -341,7 +344,9 @@ def _print_proposal(proposal: Proposal, overrides: Sequence[str] = ()) -> None:
         f"Evacuation of {target.zone} for {target.workload or 'all workloads'}: {format_count(len(changes), 'change')}"
     )
     if target.selection.describe():
-        print(f"Selected: {target.selection.describe()}. Status stores and capacity holds are always included")
+        print(
+            f"Selected: {target.selection.describe()}. Status stores are always included, and capacity is always held"
+        )
     if changes:
         print()
         rows = [(each.resource.type, each.resource.name, each.resource.account, each.description) for each in changes]
@@ -385,13 +390,14 @@ def _describe_unmovable(proposal: Proposal) -> list[str]:
 
 _WORDS = {
     EntryState.APPLIED: "changed",
-    EntryState.FOUND: "already changed by others",
+    EntryState.FOUND: "changed before this run",
     EntryState.RESTORED: "restored",
-    EntryState.KEPT: "left as others changed it",
+    EntryState.KEPT: "left as it is",
     EntryState.FAILED: "failed",
     EntryState.INTENDED: "with unknown outcome",
     EntryState.RESTORING: "not restored",
 }
+_RESTORE_WORDS = {**_WORDS, EntryState.APPLIED: "not restored yet"}
 
 
 def _print_report(report: Report, evacuations: Evacuations, options: ZoneOptions, *, as_json: bool) -> None:
@@ -401,24 +407,24 @@ def _print_report(report: Report, evacuations: Evacuations, options: ZoneOptions
     run = report.run
     result = f"{'partly ' if report.is_partial else ''}{'restored' if report.is_restore else 'evacuated'}"
     print(f"{run.zone} is {result} for {run.workload or 'all workloads'}: run {run.id} ({evacuations.location})")
+    words = _RESTORE_WORDS if report.is_restore else _WORDS
     by_type: dict[str, Counter[EntryState]] = {}
     for entry in report.entries:
         by_type.setdefault(entry.type, Counter())[entry.state] += 1
     for type_, states in sorted(by_type.items()):
-        counts = ", ".join(f"{count} {_WORDS[state]}" for state, count in sorted(states.items()))
+        counts = ", ".join(f"{count} {words[state]}" for state, count in sorted(states.items()))
         print(f"  {type_}: {counts}{_judge_majority(type_, states)}")
     for text in dict.fromkeys(f"{each.scope} cannot be read: {each.reason}" for each in report.unreadable):
         print(f"  not evacuated: {text}")
     remarks = [each for each in report.entries if each.note and each.state in (EntryState.APPLIED, EntryState.RESTORED)]
     for entry in (*report.problems, *remarks):
-        print(f"  {_WORDS[entry.state]}: {entry.type} {entry.name or entry.resource}: {entry.note}")
+        print(f"  {words[entry.state]}: {entry.type} {entry.name or entry.resource}: {entry.note}")
     if report.waits_for_capacity:
         left = {each.type for each in report.entries if each.state is EntryState.APPLIED} - {"capacity-hold"}
         command = _build_command("restore", run.zone, run.workload, options)
-        print(
-            f"Traffic was NOT returned to {run.zone}, because the capacity above is not healthy there yet. When it is: "
-            f"{command}. To return traffic without it: {command} {' '.join(f'--type {each}' for each in sorted(left))}"
-        )
+        print(f"Traffic was NOT returned to {run.zone}, because the capacity above is not healthy there yet")
+        print(f"  when it is healthy: {command}")
+        print(f"  to return traffic anyway: {command} {' '.join(f'--type {each}' for each in sorted(left))}")
     elif run.state is RunState.EVACUATED:
         print(f"To undo this evacuation: {_build_command('restore', run.zone, run.workload, options)}")
 
@@ -431,17 +437,18 @@ def _judge_majority(type_: str, states: Counter[EntryState]) -> str:
     return f" (out in {out} of {total} stores: {'a majority' if 2 * out > total else 'NOT a majority'})"
 
 
-def _raise_problems(report: Report) -> None:
+def _raise_problems(report: Report, options: ZoneOptions) -> None:
+    run = report.run
     left = [each for each in report.problems if each.state is not EntryState.KEPT]
     if left:
         command, done = ("restore", "restored") if report.is_restore else ("resume", "changed")
         total, verb = format_count(len(report.entries), "resource"), "was" if len(left) == 1 else "were"
         raise EngineError(
-            f"{len(left)} of {total} {verb} not {done}: fix the problems above, then run `holdfast zone {command} "
-            f"{report.run.zone}`"
+            f"{len(left)} of {total} {verb} not {done}: fix the problems above, then run "
+            f"`{_build_command(command, run.zone, run.workload, options)}`"
         )
     if report.unreadable:
         raise EngineError(
             f"{report.unreadable[0].scope} could not be read, so nothing was changed there: fix that, then run "
-            f"`holdfast zone resume {report.run.zone}`"
+            f"`{_build_command('resume', run.zone, run.workload, options)}`"
         )

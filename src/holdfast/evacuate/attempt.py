@@ -125,15 +125,16 @@ class Attempt:
             if not pace.has_succeeded:
                 timeout = min(timeout, UNANSWERED_SECONDS)
             if self._clock.monotonic() >= min(began, pace.last_success) + timeout:
+                what = "its restore" if self._entry.state is EntryState.RESTORING else "its change"
                 raise self._problem or OutcomeUnknown(
-                    f"{self._entry.name or self._entry.resource}: the change was requested, but is not complete after "
-                    f"{self._action.timeout:.0f} s{self._waits_for}. Check the resource"
+                    f"{self._entry.name or self._entry.resource}: {what} was requested, but is not complete after "
+                    f"{self._action.timeout:.0f} s{self._waits_for}"
                 )
             self._clock.sleep(pause * (0.5 + random.random() / 2))  # noqa: S311 - two processes must not collide again
             pause = min(pause * 2, LONGEST_PAUSE)
 
     def _go_on(self, check: Callable[[], None], stop: Stop) -> tuple[Step, Reading]:
-        """Read the resource, decide, and write if that is the next step. Raise EngineUnavailable to be called later."""
+        """Read the resource, decide, and write if that is the next step. Raise EngineUnavailable to be called again."""
         check()
         reading = self._read()
         since = None if self._written_at is None else self._clock.monotonic() - self._written_at
@@ -162,7 +163,9 @@ class Attempt:
         if is_theirs or self._entry.state is EntryState.RESTORING:
             return Step(StepKind.END, self._entry.state, stop.reason)
         if self.has_written or self._may_be_ours:
-            return Step(StepKind.END, EntryState.INTENDED, f"this run may have changed it before; now {stop.reason}")
+            return Step(
+                StepKind.END, EntryState.INTENDED, f"an earlier attempt may have changed it; now it was {stop.reason}"
+            )
         return Step(StepKind.END, EntryState.FAILED, stop.reason)
 
     def _read(self) -> Reading:

@@ -194,7 +194,7 @@ class Evacuator:
             states = self.read_states(None)  # for any workload: some actions move resources of all workloads
         except EngineError as error:
             found = Unreadable(scope="the status store", reason=str(error))
-            discoveries["statuses"] = Discovery(unreadable=[found])
+            discoveries["the guard other-zone"] = Discovery(unreadable=[found])
         situation = Situation(
             zone=target.zone,
             workload=target.workload,

@@ -11,7 +11,7 @@ from holdfast._errors import InvalidValue
 from holdfast._names import format_count, get_region_code
 from holdfast._types import Verdict, VerdictKind, Zone, ZoneState
 from holdfast.evacuate.action import Discovery
-from holdfast.evacuate.capacity import CapacityResult, ServiceCapacity, check_capacity
+from holdfast.evacuate.capacity import MARGIN, CapacityResult, ServiceCapacity, check_capacity
 from holdfast.evacuate.journal import RecordedRuns, describe_run
 
 MIN_PAUSE = 1800.0
@@ -151,7 +151,7 @@ def _check_other_zone(situation: Situation) -> _Finding:
 def _check_last_zone(situation: Situation) -> _Finding:
     others = sorted(set(situation.zones) - {situation.zone})
     if not situation.zones:
-        return _Finding(True, "no workload is configured, so the other zones are unknown")
+        return _Finding(True, "NOT CHECKED: no workload of the settings has this zone")
     if others:
         return _Finding(True, f"{format_count(len(others), 'other zone')}: {', '.join(others)}")
     return _Finding(
@@ -165,7 +165,7 @@ def _check_verdict(situation: Situation) -> _Finding:
         return _Finding(
             False,
             "there is no verdict: detection does not run here, or has not judged the workload yet",
-            "ask the server that watches the workload (--server URL), or decide by your own dashboards",
+            "ask the server that watches the workload (--server URL), or decide yourself, by your own dashboards",
         )
     age = max(situation.now - verdict.at, 0.0)
     if age > MAX_VERDICT_AGE:
@@ -175,7 +175,9 @@ def _check_verdict(situation: Situation) -> _Finding:
             "check that the server runs and that telemetry arrives",
         )
     if verdict.kind is VerdictKind.ISOLATED and verdict.zone == situation.zone:
-        return _Finding(True, f"{verdict.zone} fails alone, as seen {age:.0f} s ago: {verdict.summary}".rstrip(": "))
+        return _Finding(
+            True, f"only {verdict.zone} fails, by the verdict of {age:.0f} s ago: {verdict.summary}".rstrip(": ")
+        )
     if verdict.kind is VerdictKind.ISOLATED:
         return _Finding(
             False,
@@ -190,8 +192,8 @@ def _check_verdict(situation: Situation) -> _Finding:
 
 
 _REMEDIES = {
-    VerdictKind.REGIONAL: "moving traffic does not help if several zones fail",
-    VerdictKind.SHARED: "fail the shared resource over, then look again",
+    VerdictKind.REGIONAL: "do not evacuate: moving traffic does not help if several zones fail",
+    VerdictKind.SHARED: "fail the shared resource over, then ask for a plan again",
     VerdictKind.INSTANCE: "replace the instance",
     VerdictKind.UNKNOWN: "wait until there is enough telemetry",
 }
@@ -229,27 +231,31 @@ def _check_capacity(situation: Situation) -> _Finding:
         service, closest = min(results, key=lambda each: each[1].remaining / max(each[1].needed, 1e-9))
         return _Finding(
             True,
-            f"enough for {format_count(len(services), 'service')} without {situation.zone}{hint}. Smallest reserve: "
-            f"{service.name} has {_format_units(closest.remaining)} healthy units in the other zones and needs "
-            f"{_format_units(closest.needed)} ({service.basis})",
+            f"enough for {format_count(len(services), 'group and ECS service', 'groups and ECS services')} without "
+            f"{situation.zone}{hint}. Smallest reserve: {_describe_units(service, closest)} ({service.basis})",
         )
     if len(lacking) > MAX_SIGNS:
         lacking = [*lacking[:MAX_SIGNS], f"and {format_count(len(lacking) - MAX_SIGNS, 'more service')}"]
     return _Finding(
         False,
         "; ".join(lacking),
-        "add capacity in the other zones: by hand, or with the option `scale_out_first` of the action `capacity` where "
-        "no limit is named",
+        "add capacity in the other zones by hand, or set `scale_out_first = true` for the action `capacity`; if it is "
+        "set already, raise the limit that is named, or spread the units evenly over the zones",
     )
 
 
 def _describe_lack(service: ServiceCapacity, found: CapacityResult) -> str:
     weak = "; this is weak evidence, because the load is only estimated" if service.is_weak else ""
     limit = f"; Holdfast cannot add enough: {service.limit}" if service.limit else ""
+    return f"{_describe_units(service, found)} ({service.basis}{weak}{limit})"
+
+
+def _describe_units(service: ServiceCapacity, found: CapacityResult) -> str:
+    added = f", {_format_units(service.added)} of which this evacuation starts first" if service.added else ""
     spread = "" if service.is_cross_zone else " (cross-zone load balancing is off, so the smallest zone decides)"
     return (
-        f"{service.name} has {_format_units(found.remaining)} healthy units in the other zones{spread}, and needs "
-        f"{_format_units(found.needed)} ({service.basis}{weak}{limit})"
+        f"{service.name} has {_format_units(found.remaining)} healthy units in the other zones{added}{spread}, and "
+        f"needs {_format_units(found.needed)} with the margin of {MARGIN * 100:g} %"
     )
 
 
@@ -267,13 +273,17 @@ def _check_pause(situation: Situation) -> _Finding:
         if get_region_code(each.zone) == code and (each.zone != zone or each.overlaps(zone, situation.workload))
     ]
     if not started:
-        return _Finding(True, "the journal has no earlier evacuation")
+        return _Finding(True, "the journal has no earlier evacuation in this region")
     waited = max(situation.now - max(started), 0.0)
     text = f"the last evacuation began {format_count(round(waited / 60), 'minute')} ago"
     if waited >= MIN_PAUSE:
         return _Finding(True, f"{text}, more than {MIN_PAUSE / 60:.0f}")
     left = format_count(round((MIN_PAUSE - waited) / 60), "minute")
-    return _Finding(False, f"{text}; at least {MIN_PAUSE / 60:.0f} must pass", f"wait {left}, to see its effect")
+    return _Finding(
+        False,
+        f"{text}; at least {MIN_PAUSE / 60:.0f} must pass",
+        f"wait {left}, and watch the effect of that evacuation",
+    )
 
 
 _GUARDS: dict[GuardName, Callable[[Situation], _Finding]] = {

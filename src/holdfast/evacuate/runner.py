@@ -162,8 +162,8 @@ class Runner:
         """
         run = claim.update(state=RunState.EVACUATING)
         final = {each.resource: each for each in self._journal.read_entries(run.zone) if each.run == run.id}
-        # Changes of this run that may have been made, even if the plan, which is newer, does not have them any more.
-        # Those that others had made may have ended since.
+        # Entries whose change this run may have made: the new plan may not list them any more. Entries that are FOUND
+        # are read again, because that change may have ended since.
         made = (EntryState.INTENDED, EntryState.APPLIED, EntryState.FOUND, EntryState.RESTORING)
         waiting = [each for each in final.values() if each.state in made and not each.relies_on]
         for name, changes in plan.changes.items():
@@ -258,7 +258,7 @@ class Runner:
                 if reading.state is ChangeState.APPLIED:
                     action.renew(entry, reading)
                 else:
-                    lapsed.append(replace(entry, note=reading.note or f"the change is now {reading.state}"))
+                    lapsed.append(replace(entry, note=reading.note or "it has expired, or was undone"))
             except HoldfastError as error:  # one resource does not stop the others; the next round tries again
                 logger.warning("cannot renew the evacuation of %s: %s", entry.name or entry.resource, error)
         return lapsed
@@ -358,7 +358,8 @@ class Runner:
 def _get_intent(entry: Entry, intent: EntryState) -> EntryState:
     """Return the state of an entry before its change.
 
-    An applied one is read as such, to see who undid it. One that others made stays theirs until we write.
+    An APPLIED entry keeps its state, so that the action can tell who undid the change. A FOUND entry keeps it until
+    this run writes.
     """
     is_kept = entry.state in (EntryState.APPLIED, EntryState.FOUND) and intent is EntryState.INTENDED
     return entry.state if is_kept else intent
@@ -384,7 +385,7 @@ def _discover(action: Action, target: Target) -> Discovery:
     try:
         return action.discover(target)
     except HoldfastError as error:
-        return Discovery(unreadable=[Unreadable(scope="all accounts", reason=str(error))])
+        return Discovery(unreadable=[Unreadable(scope="the configured accounts", reason=str(error))])
 
 
 def _find_obstacle(plan: Plan, run: Run) -> str:

@@ -20,7 +20,7 @@ from holdfast._types import Verdict, VerdictKind, Zone, ZoneState
 from holdfast.evacuate.claims import find_ended_holders
 from holdfast.evacuate.evacuator import Evacuator, Proposal
 from holdfast.evacuate.guards import describe_refusals
-from holdfast.evacuate.journal import Entry, EntryState, Run, RunState, is_held
+from holdfast.evacuate.journal import Entry, Run, RunState, is_held
 from holdfast.evacuate.runner import Report
 from holdfast.status.writer import MAX_REASON_CHARACTERS
 
@@ -285,8 +285,8 @@ class EvacuationService:
         if run.id not in self._told:
             self._told[run.id] = ""
             logger.warning(
-                "run %s of %s was interrupted too long ago: finish it with `holdfast zone resume %s`, or undo it with "
-                "`holdfast zone restore %s`",
+                "run %s of %s was interrupted, and began so long ago that no server continues it: finish it with "
+                "`holdfast zone resume %s`, or undo it with `holdfast zone restore %s`",
                 *(run.id, run.zone, run.zone, run.zone),
             )
 
@@ -296,7 +296,7 @@ class EvacuationService:
             if run.state is RunState.EVACUATED:
                 for lapsed in self.evacuator.renew(run):
                     logger.warning(
-                        "%s is not evacuated any more (%s): run `holdfast zone resume %s` if it should be",
+                        "the change of %s is not in effect any more (%s): to make it again, `holdfast zone resume %s`",
                         lapsed.name or lapsed.resource,
                         lapsed.note,
                         run.zone,
@@ -305,15 +305,16 @@ class EvacuationService:
 
 def _report(report: Report) -> None:
     run = report.run
-    done = [each for each in report.entries if each.state in (EntryState.APPLIED, EntryState.RESTORED)]
-    logger.warning("run %s of %s is %s: %d resources changed", run.id, run.zone, run.state, len(done))
+    state = f"{'partly ' if report.is_partial else ''}{'restored' if report.is_restore else 'evacuated'}"
+    done = len(report.entries) - len(report.problems)
+    logger.warning("run %s: %s is %s, %d of %d resources", run.id, run.zone, state, done, len(report.entries))
     if report.waits_for_capacity:
         logger.warning(
             "run %s: traffic was not returned to %s, because its capacity is not healthy yet. Restore it when it is",
             *(run.id, run.zone),
         )
     for entry in report.problems:
-        logger.warning("run %s: %s is %s: %s", run.id, entry.name or entry.resource, entry.state, entry.note)
+        logger.warning("run %s: %s (%s): %s", run.id, entry.name or entry.resource, entry.state, entry.note)
 
 
 def _start_thread(work: Callable[[], None]) -> None:

@@ -1,7 +1,7 @@
 """Changes that several open runs of a zone need, such as those of two workloads that share a balancer.
 
-One run makes such a change. The others record that they rely on it. It is undone by the last run that needs it: when
-the run that made it is restored before, the change is handed over.
+One run makes such a change. The others record that they rely on it. The last run that needs the change undoes it: if
+the run that made it is restored first, another run takes the change over.
 """
 
 from collections.abc import Collection, Sequence
@@ -24,8 +24,8 @@ class SharedChanges:
     def adopt(self, run: Run, known: Collection[str]) -> list[Entry]:
         """Record and return changes that other open runs of the zone have made, and that this run would make as well.
 
-        A plan lacks them: a group without subnets in the zone is not in the zone. `known` are the resources that the
-        run has already.
+        The plan of this run does not list them: once another run has removed the subnets of a group, discovery does not
+        find it in the zone. `known` are the resources that the run has already.
         """
         others = {
             each.id
@@ -95,7 +95,7 @@ class SharedChanges:
             relies_on="",
             note="",
         )
-        note = f"run {relying.run} still needs it, and restores it later"
+        note = f"run {relying.run} needs this change, too, and undoes it later"
         outcome = replace(entry, state=EntryState.KEPT, number=number, at=now, note=note)
         self._journal.write_entries([adopted])  # first: after a kill in between, both runs may undo it
         self._journal.write_entries([outcome])

@@ -113,20 +113,20 @@ def _decide_rule(
         if item is None:
             obstacles.append(f"zonal shift is not enabled for {name}")
             if ":loadbalancer/gwy/" not in arn:  # ARC does not shift Gateway Load Balancers
-                remedies.append(_build_shift_command(arn, region))
+                remedies.append(f"enable zonal shift of {name}: {_build_shift_command(arn, region)}")
         elif not _has_left(item, target.zone) and not (
             is_tagged(arn) and target.selection.matches("load-balancer", item.get("name", name))
         ):
             obstacles.append(f"{name} is not chosen for this evacuation")
-            remedies.append(f"choose the load balancer {name} as well")
+            remedies.append(f"choose the load balancer {name} as well (--type, --name, --tag or workload.resources)")
     if not obstacles:
         names = ", ".join(_get_name(each) for each in group.balancers)
         condition = (
             f"cross-zone load balancing of {group.name} is off: the action `zonal-shift` must move {names} first"
         )
         return TrafficRule(shifted_first=group.balancers, condition=condition if group.balancers else "")
-    either = " and ".join(remedies)
-    command = _build_minimum_command(group.arn, region, targets)
+    either = "; ".join(remedies)
+    command = f"let the balancer take the zone out of DNS: {_build_minimum_command(group.arn, region, targets)}"
     return TrafficRule(
         obstacle=f"cross-zone load balancing of its target group {group.name} is off, so its last targets in "
         f"{target.zone} would get all traffic of the zone; and {', '.join(obstacles)}",
@@ -140,7 +140,10 @@ def _build_failover_rule(group: TargetGroup) -> TrafficRule:
 
 
 def _build_unknown(error: Exception) -> TrafficRule:
-    obstacle = "it is not known whether its balancers would send traffic to the zone while its last targets there end"
+    obstacle = (
+        "its target groups could not be read: without cross-zone load balancing, its last targets in the zone get "
+    )
+    obstacle += "all traffic of the zone"
     return TrafficRule(obstacle=obstacle, remedy=f"allow {', '.join(PERMISSIONS)}", problem=str(error))
 
 

@@ -223,7 +223,7 @@ class TestChoice:
     def test_a_plan_names_the_evacuation_that_is_open(self, run: Run) -> None:
         evacuate(run)
         ran = run("zone", "plan", ONE)
-        assert "this plan does not show what that evacuation has moved: run hf-use1-az1-" in ran.err
+        assert "use1-az1 is evacuated already, and this plan does not show what was moved: run hf-use1-az1-" in ran.err
         assert "undo it with `holdfast zone restore use1-az1`" in ran.err
 
     def test_resources_are_chosen_by_tag(self, run: Run, region: SimulatedRegion) -> None:
@@ -283,7 +283,7 @@ class TestCapacity:
         before = sizes()
         refused = evacuate(run)
         assert (refused.code, sizes()) == (1, before)
-        assert "jobs has 4 healthy units in the other zones, and needs 6.6 (" in refused.err
+        assert "jobs has 4 healthy units in the other zones, and needs 6.6 with the margin of 10 % (" in refused.err
         assert "this is weak evidence" in refused.err
         assert refused.err.rstrip().endswith("add --override capacity")
 

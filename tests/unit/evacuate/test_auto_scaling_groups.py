@@ -378,7 +378,7 @@ def test_traffic_does_not_return_to_a_zone_without_capacity(cloud: Cloud, region
     [
         ({"instances": {ZONE: 1}}, "it has no subnet in another zone"),
         ({"subnets": ()}, "it has names of zones instead of subnets, and only subnets can be removed"),
-        ({"is_enabled": True}, "zonal shift is enabled for it: it is left to the action `zonal-shift`"),
+        ({"is_enabled": True}, "zonal shift is enabled for it, so only the action `zonal-shift` moves it"),
         ({"details": {"Status": "Delete in progress"}}, "it is being deleted (Delete in progress)"),
         ({"tags": {"eks:nodegroup-name": "workers"}}, None),
         ({"instances": {OTHER: 1, THIRD: 1}}, None),
@@ -456,10 +456,11 @@ def test_instances_behind_a_balancer_leave_only_after_its_traffic(
         modify_group = f"aws elbv2 modify-target-group-attributes --target-group-arn {arn}"
         minimum_key = "target_group_health.dns_failover.minimum_healthy_targets.count"
         commands = [
-            f"{modify_balancer} --attributes Key=zonal_shift.config.enabled,Value=true --region us-east-1",
-            f"{modify_group} --attributes Key={minimum_key},Value=2 --region us-east-1",
+            f"enable zonal shift of gate: {modify_balancer} --attributes Key=zonal_shift.config.enabled,Value=true",
+            f"let the balancer take the zone out of DNS: {modify_group} --attributes Key={minimum_key},Value=2",
         ]
-        assert unmovable.remedy == "; or ".join(commands[1:] if kind == "gateway" else commands)
+        shown = [f"{each} --region us-east-1" for each in commands]
+        assert unmovable.remedy == "; or ".join(shown[1:] if kind == "gateway" else shown)
         return
     planned = plan(action, group)
     condition = {
@@ -534,7 +535,7 @@ def test_a_balancer_that_is_not_chosen_keeps_the_group_in_the_zone(
     if is_shifted is False:
         (unmovable,) = found.unmovable
         assert unmovable.reason.endswith("gate is not chosen for this evacuation")
-        assert unmovable.remedy.startswith("choose the load balancer gate as well; or aws elbv2 modify-target")
+        assert unmovable.remedy.startswith("choose the load balancer gate as well (--type, --name, --tag or")
     else:
         assert [each.id for each in found.resources] == [group]
 
@@ -565,7 +566,7 @@ def test_a_group_whose_balancers_cannot_be_read_stays(
     assert [each.id for each in found.resources] == [alone]
     (unmovable,) = found.unmovable
     assert (unmovable.resource.id, found.unreadable) == (behind, [])
-    assert "it is not known whether its balancers would send traffic to the zone" in unmovable.reason
+    assert "its target groups could not be read: without cross-zone load balancing" in unmovable.reason
     (note,) = found.notes
     assert "target groups or their balancers cannot be read, so groups behind them stay" in note
 

@@ -142,7 +142,8 @@ def test_the_guard_says_what_a_service_lacks_why_and_how_well_it_is_known() -> N
     )
     refused = ask_guard(service)
     assert refused.finding == (
-        "shop has 4 healthy units in the other zones, and needs 4.4 (its current desired size; this is weak evidence, "
+        "shop has 4 healthy units in the other zones, and needs 4.4 with the margin of 10 % (its current desired size; "
+        "this is weak evidence, "
         "because the load is only estimated; Holdfast cannot add enough: MaxSize 6)"
     )
     assert "scale_out_first" in refused.remedy

@@ -508,7 +508,8 @@ def test_needs_follow_from_policies_and_metrics(region: SimulatedRegion, shop: S
     assert (measure(action).need, measure(action).is_weak) == (3.0, False)
     assert (measure(action, "cart").need, measure(action, "cart").is_weak) == (4.0, True)
     assert ask_guard(action.discover(TARGET)) == (
-        "refuses: cart has 4 healthy units in the other zones, and needs 4.4 (50 % CPU of 6 current tasks at the "
+        "refuses: cart has 4 healthy units in the other zones, and needs 4.4 with the margin of 10 % (50 % CPU of 6 "
+        "current tasks at the "
         "highest load of 7 days, of which 0.0 have data, and a target of 75 %; this is weak evidence, because the load "
         "is only estimated)"
     )

@@ -258,7 +258,7 @@ def test_while_a_failed_deployment_is_listed_the_service_is_not_moved(
     assert (reading.state, "tasks failed to start" in reading.note) == (ChangeState.DIFFERENT, True)
     planned = moves.plan(web.arn)
     assert isinstance(planned, Unmovable)
-    assert "ECS has rolled back a deployment without the subnets of use1-az1" in planned.reason
+    assert "ECS has rolled back a deployment that left out the subnets of use1-az1" in planned.reason
     region.arc.clock.sleep(region.ecs.deploy_seconds)
     assert isinstance(moves.plan(web.arn), PlannedChange)
 

@@ -328,7 +328,7 @@ def test_taints_that_others_removed_from_all_nodes_are_a_lapse(kube: SimulatedCl
     for name in ("a1", "a2"):
         kube.update("nodes", name, lambda node: node["spec"].pop("taints"))
     (lapsed,) = runner.renew(run)
-    assert lapsed.note == "others have removed our taints from all nodes. To taint them again, resume the run again"
+    assert lapsed.note.startswith("others have removed the taints of this run from all nodes. The first `holdfast zone")
     assert set(states(restore(runner)).values()) == {EntryState.RESTORED}
 
 
@@ -623,7 +623,7 @@ def test_a_requirement_that_others_removed_is_a_lapse_and_its_annotation_is_remo
     start, run = get_configuration(kube), evacuate(runner).run
     kube.update("nodepools", "general", lambda pool: pool["spec"]["template"]["spec"].update(requirements=[]))
     (lapsed,) = runner.renew(run)
-    assert lapsed.note == "others have removed the requirement without us-east-1a"
+    assert lapsed.note == "others have removed the requirement that excludes us-east-1a"
     assert restore(runner).problems == []
     assert get_configuration(kube) == start
 
@@ -661,7 +661,7 @@ def test_a_cluster_with_zonal_shift_is_left_to_that_action(region: SimulatedRegi
     found = action.discover(TARGET)
     assert [each.name for each in found.resources] == ["shop"]
     assert [(each.resource.id, each.reason) for each in found.unmovable] == [
-        (shifted, "zonal shift is enabled for it: it is left to the action `zonal-shift`")
+        (shifted, "zonal shift is enabled for it, so only the action `zonal-shift` moves it")
     ]
     assert action.discover(replace(TARGET, lists_unmovable=False)).unmovable == []
 

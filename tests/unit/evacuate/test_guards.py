@@ -51,7 +51,7 @@ def test_of_many_services_without_enough_capacity_three_are_named() -> None:
     ]
     found = refuse(replace(CLEAR, discoveries={"capacity": Discovery(capacities=services)}))
     assert found[GuardName.CAPACITY].startswith(
-        "a has 1,200 healthy units in the other zones, and needs 1,320.5 (a guess)"
+        "a has 1,200 healthy units in the other zones, and needs 1,320.5 with the margin of 10 % (a guess)"
     )
     assert found[GuardName.CAPACITY].endswith("; and 2 more services")
 

@@ -342,9 +342,9 @@ def test_published_versions_are_listed_as_not_moved(region: SimulatedRegion, car
     region.page_size = 1
     planned = moves.runner.plan(TARGET)
     assert {each.resource.id.removeprefix(f"{cart.arn}:"): each.reason for each in planned.unmovable} == {
-        "live": "not moved: its alias live uses version 3, and live has provisioned concurrency. A published version "
-        "keeps its subnets",
-        "2": "not moved: 2 has provisioned concurrency. A published version keeps its subnets",
+        "live": "only $LATEST is moved: its alias live uses version 3, and live has provisioned concurrency, and a "
+        "published version keeps its subnets",
+        "2": "only $LATEST is moved: 2 has provisioned concurrency, and a published version keeps its subnets",
     }
     assert {each.resource.name for each in planned.unmovable} == {"cart"}
     assert all("publish a version of cart" in each.remedy for each in planned.unmovable)

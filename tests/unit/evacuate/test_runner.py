@@ -257,7 +257,7 @@ def test_a_change_that_another_run_relies_on_is_undone_with_the_last_of_them() -
     assert {each.state for each in report.entries} == {EntryState.FOUND}
     first = restore(runner)
     assert {(each.state, each.note) for each in first.entries} == {
-        (EntryState.KEPT, "run hf-2 still needs it, and restores it later")
+        (EntryState.KEPT, "run hf-2 needs this change, too, and undoes it later")
     }
     assert (plane.copy() != before, [each.id for each in journal.read_runs().open]) == (True, ["hf-2"])
     assert states(restore(runner, "hf-2")) == {EntryState.RESTORED}

@@ -321,7 +321,10 @@ def test_an_interrupted_wait_ends_at_once_and_stays_open(before: EntryState) -> 
     )
     plane.after_write = lambda _: setattr(stop, "reason", "interrupted")
     step, _ = Attempt(Endless(plane), entry, clock).run(Pace(1, clock), lambda: None, stop)
-    assert (step.state, step.note) == (EntryState.INTENDED, "this run may have changed it before; now interrupted")
+    assert (step.state, step.note) == (
+        EntryState.INTENDED,
+        "an earlier attempt may have changed it; now it was interrupted",
+    )
 
 
 def test_a_resource_of_an_account_that_never_answers_is_given_up_after_two_minutes() -> None:

@@ -153,7 +153,7 @@ def test_a_store_that_cannot_be_read_is_reported_and_the_others_go_on() -> None:
     runner = build(clock, broken=broken, healthy=healthy)
     plan = runner.plan(TARGET)
     assert [(each.scope, each.reason) for each in plan.discoveries["status"].unreadable] == [
-        ("broken", "no route to the store")
+        ("the status store broken", "no route to the store")
     ]
     report = runner.evacuate(runner.begin(plan, by="me", overrides={"unreadable": "seen"}), plan)
     assert states(report) == {"status:healthy (shop)": EntryState.APPLIED}

@@ -43,6 +43,7 @@ def test_tests_of_a_file_stay_together_and_those_that_take_longest_do_not() -> N
         group_of("tests/unit/x.py::test_a[1]") == group_of("tests/unit/x.py::test_b") != group_of("tests/unit/y.py::")
     )
     assert group_of("tests/docs/test_snippets.py::test_a[1]") != group_of("tests/docs/test_snippets.py::test_a[2]")
+    assert group_of("tests/browser/test_a.py::test_a") == group_of("tests/browser/test_b.py::test_b"), "one Chromium"
 
 
 def test_a_property_has_few_examples_in_every_run_and_more_than_it_asks_for_in_a_proof() -> None:

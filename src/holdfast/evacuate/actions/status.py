@@ -71,7 +71,7 @@ class MarkOut:
             try:
                 out = find_others_out(writer.store.read(), target.zone, None, self._clock.wall())
             except EngineError as error:
-                unreadable.append(Unreadable(scope=name, reason=str(error)))
+                unreadable.append(Unreadable(scope=f"the status store {name}", reason=str(error)))
                 continue
             others += [OtherEvacuation(zone=zone, source=f"a status in the store {name}") for zone in sorted(out)]
             resources.append(Resource(id=_build_id(name, target.workload), type=TYPE, name=name))

@@ -124,7 +124,8 @@ class ZonalShift:
         if entry.state is EntryState.APPLIED and self._was_cancelled(entry):
             return Reading(
                 state=ChangeState.DIFFERENT,
-                note="others have cancelled our zonal shift. To start a new one, resume the run again",
+                note="others have cancelled the zonal shift of this run. The first `holdfast zone resume` only reports "
+                "that, and the second one starts a new shift",
             )
         others = [each for each in _list_autoshifts(found) if each != zone]
         if others and entry.state is EntryState.INTENDED and not entry.change["force"]:
@@ -156,7 +157,7 @@ class ZonalShift:
                 client.update_zonal_shift(zonalShiftId=reading.record["id"], expiresIn=entry.change["expires_in"])
         except Conflict as error:
             if self._was_cancelled(entry):
-                raise Conflict(f"others have cancelled our zonal shift of {entry.resource}") from error
+                raise Conflict(f"others have cancelled the zonal shift of this run, of {entry.resource}") from error
             raise
 
     def _was_cancelled(self, entry: Entry) -> bool:

@@ -86,7 +86,7 @@ def find_groups(account: Account, target: Target) -> Discovery:
     zone_name = find_zone_name(session, target.zone)
     found = list(_list_in_zone(chosen, list_subnet_zones(session), target.zone, zone_name))
     movable = [each for each in found if not _find_obstacle(each)]
-    # Every group of a target group counts: all of them get a part of the traffic of the zone.
+    # Count the instances of all groups behind a target group: each gets a part of the traffic of the zone.
     counts = {
         arn: sum(len(list_instances(group, zone_name)) for group in groups if arn in list_target_groups(group))
         for each in movable
@@ -128,7 +128,7 @@ def _find_obstacle(found: GroupInZone) -> str:
     if group.get("Status"):
         return f"it is being deleted ({group['Status']})"
     if group.get("AvailabilityZoneImpairmentPolicy", {}).get("ZonalShiftEnabled"):
-        return "zonal shift is enabled for it: it is left to the action `zonal-shift`"
+        return "zonal shift is enabled for it, so only the action `zonal-shift` moves it"
     if not found.removed:
         return "it has names of zones instead of subnets, and only subnets can be removed"
     if len(found.zones) < 2:
@@ -208,4 +208,7 @@ def _list_side_effects(found: GroupInZone, refreshing: Collection[str]) -> Itera
     if "MixedInstancesPolicy" in group:
         yield f"it has mixed instances: those in the zone have {count_units(found.instances)} units of its capacity"
     if names := group.get("LoadBalancerNames"):
-        yield f"it is behind the Classic Load Balancer {', '.join(names)}: is its cross-zone load balancing on?"
+        yield (
+            f"it is behind the Classic Load Balancer {', '.join(names)}: if its cross-zone load balancing is off, its "
+            "last instances in the zone get all traffic of the zone"
+        )

@@ -1,13 +1,13 @@
 """Find how many units the highest load of the last days needs, by the metrics of CloudWatch.
 
-There are four formulas, from the best evidence to the weakest:
+There are three formulas, from the best evidence to the weakest:
 
-1. A policy keeps the requests per target at a value: the most requests in a minute, divided by that value.
-2. A policy keeps the CPU at a value: the highest product of CPU and units in service, divided by that value.
-3. There is no such policy, but the CPU is known: the same, with an assumed value.
-4. The highest size that was wanted.
+1. Policies that keep the requests per target, or the CPU, at a value: the most requests in a minute, or the highest
+   product of CPU and units in service, divided by that value. With several policies, the largest number counts.
+2. The CPU without such a policy: the same, with an assumed value.
+3. The highest desired size that was recorded.
 
-Missing data is never counted as zero load: a formula without any datapoint leaves the answer to the next one.
+A formula without any datapoint leaves the answer to the next one. Without any data, the current desired size counts.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -94,7 +94,7 @@ class Needs(NamedTuple):
 
 
 def find_needs(session: "AwsSession", sources: Mapping[str, LoadSource], *, days: int, now: float) -> Needs:
-    """Return the need of services in the last days. Without CloudWatch, their current sizes have to do."""
+    """Return the need of services in the last days. If CloudWatch cannot be read, their current sizes count."""
     known: dict[str, Need] = {}
     notes: list[str] = []
     end = now - now % PERIOD
@@ -220,7 +220,7 @@ def _list_cpu_metrics(source: LoadSource) -> Iterator[Metric]:
 
 
 def _list_assumed_metrics(source: LoadSource) -> Iterator[Metric]:
-    if source.cpu_target is None:  # otherwise the first formula has looked for the CPU already
+    if source.cpu_target is None:  # otherwise `compute_by_policies` has looked for the CPU already
         yield from _list_cpu_metrics(source)
 
 

@@ -81,7 +81,9 @@ class EcsServices:
             remedy = "add subnets in other zones to its network configuration"
             return Unmovable(resource=resource, reason="it has no subnet in another zone", remedy=remedy)
         if details["rollback"]:
-            reason = f"ECS has rolled back a deployment without the subnets of {target.zone}: {details['rollback']}"
+            reason = (
+                f"ECS has rolled back a deployment that left out the subnets of {target.zone}: {details['rollback']}"
+            )
             return Unmovable(resource=resource, reason=reason, remedy=f"{_ADVICE}, then evacuate again")
         change = {
             "cluster": details["cluster"],
@@ -153,7 +155,7 @@ def _find_return(service: Description, entry: Entry) -> str:
     if entry.state is EntryState.APPLIED and set(removed) & set(get_subnets(service)):
         # To remove them again replaces all tasks again, which may fail again. So a person decides.
         text = f"others, or a rollback of ECS, have added the subnets of {entry.zone} again. {_ADVICE}"
-        return f"{text}. To remove them once more, resume the run again"
+        return f"{text}. The first `holdfast zone resume` only reports that, and the second one removes them again"
     return ""
 
 

@@ -100,7 +100,10 @@ def list_side_effects(service: Description) -> Iterator[str]:
     if service.get("launchType") == "EC2":
         yield "tasks start only on instances in the other zones, which need room for them"
     if any("loadBalancerName" in each for each in service.get("loadBalancers", ())):
-        yield "it is behind a Classic Load Balancer: is its cross-zone load balancing on?"
+        yield (
+            "it is behind a Classic Load Balancer: if its cross-zone load balancing is off, its last tasks in the zone "
+            "get all traffic of the zone"
+        )
 
 
 def _rolls_back(setting: Mapping[str, Any]) -> bool:

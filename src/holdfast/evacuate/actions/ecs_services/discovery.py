@@ -66,7 +66,7 @@ def find_services(account: Account, target: Target) -> Discovery:
         zone_name = find_zone_name(session, target.zone) if used else ""
 
         def count(target_group: str) -> int:
-            # Every service of a target group counts: all of them get a part of the traffic of the zone.
+            # Count the tasks of all services behind a target group: each gets a part of the traffic of the zone.
             sharing = [each for each in services if target_group in list_service_target_groups(each)]
             counts = (count_tasks(session, each["clusterArn"], serviceName=each["serviceName"]) for each in sharing)
             return sum(tasks[zone_name] for found in counts for tasks in found.values())

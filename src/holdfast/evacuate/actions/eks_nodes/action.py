@@ -62,7 +62,8 @@ DISCOVERY_PAUSE = 0.5
 """Seconds between these attempts. A person waits for the plan."""
 _DESCRIPTIONS = {
     Eviction.RESPECT_BUDGETS: "then evict their pods within disruption budgets, for at most {0:.0f} s",
-    Eviction.FORCE_AT_DEADLINE: "then evict their pods within disruption budgets, and delete the rest after {0:.0f} s",
+    Eviction.FORCE_AT_DEADLINE: "then evict their pods within disruption budgets; 60 s before the deadline of "
+    "{0:.0f} s, delete the pods that are left",
     Eviction.FORCE: "so that Kubernetes deletes their pods at once, whatever disruption budgets say",
 }
 _LOCAL_DATA = "data in emptyDir volumes of the pods is lost; after a restore, pods do not move back by themselves"
@@ -198,7 +199,7 @@ class EksNodes:
     def _discover_cluster(self, account: Account, cluster: Cluster, change: NodeChange, target: Target) -> Discovery:
         """Find the nodes and node pools of one cluster. A cluster that cannot be read does not stop the others."""
         if cluster.has_zonal_shift:
-            reason = "zonal shift is enabled for it: it is left to the action `zonal-shift`"
+            reason = "zonal shift is enabled for it, so only the action `zonal-shift` moves it"
             staying = Unmovable(resource=build_resource(cluster, "", "eks-cluster", cluster.name), reason=reason)
             return Discovery(unmovable=[staying] if target.lists_unmovable else [])
         client = self._clusters.connect(account, cluster)
@@ -206,7 +207,7 @@ class EksNodes:
             return self._read_cluster(client, cluster, change, target)
         except HoldfastError as error:
             if isinstance(error, EngineUnavailable) and client.has_answered:
-                # It is throttled, or fails for a moment. The run has more patience than a plan.
+                # It is throttled, or fails for a moment. A run tries for longer than a plan.
                 return Discovery(resources=[build_nodes(cluster, change, None, (), problem=str(error))])
             # An entry of a cluster that can never be reached would stay open, and a restore would wait for it.
             staying = Unmovable(resource=build_nodes(cluster, change, None, ()), reason=str(error))

@@ -42,7 +42,7 @@ def read_pool(pool: Pool, mark: str, zone_name: str, state: EntryState) -> Readi
     if found == mark and (is_excluded or state is EntryState.RESTORING):
         return Reading(state=ChangeState.APPLIED)
     if found == mark:
-        return Reading(state=ChangeState.ABSENT, note=f"others have removed the requirement without {zone_name}")
+        return Reading(state=ChangeState.ABSENT, note=f"others have removed the requirement that excludes {zone_name}")
     if not is_excluded:
         return Reading(state=ChangeState.ABSENT)
     author = f"run {found}" if found else "another person or program"

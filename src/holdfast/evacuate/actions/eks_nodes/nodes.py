@@ -177,7 +177,10 @@ def _read_applied(
     """
     kept = [each for each in nodes if each["metadata"]["uid"] in tainted]
     if kept and not ours:
-        note = "others have removed our taints from all nodes. To taint them again, resume the run again"
+        note = (
+            "others have removed the taints of this run from all nodes. The first `holdfast zone resume` only reports "
+        )
+        note += "that, and the second one taints them again"
         return Reading(state=ChangeState.DIFFERENT, note=note)
     return Reading(state=ChangeState.APPLIED, record=record)
 

@@ -98,7 +98,7 @@ def _list_versions(account: Account, resource: Resource) -> Iterator[Unmovable]:
             resource=Resource(
                 id=arn, type=RESOURCE_TYPE, name=resource.name, account=resource.account, region=resource.region
             ),
-            reason=f"not moved: {', and '.join(found)}. A published version keeps its subnets",
+            reason=f"only {LATEST} is moved: {', and '.join(found)}, and a published version keeps its subnets",
             remedy=f"after the evacuation, publish a version of {resource.name}, which has the code of {LATEST}, and "
             "let the alias use it",
         )
