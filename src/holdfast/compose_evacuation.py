@@ -20,6 +20,7 @@ from holdfast.evacuate.journals import JOURNALS
 from holdfast.evacuate.journals.database import SUBSYSTEM as EVACUATIONS
 from holdfast.evacuate.runner import Progress
 from holdfast.evacuate.selection import Selection
+from holdfast.evacuate.tags import build_tag_filter
 from holdfast.status.stores import STATUS_STORES
 from holdfast.status.stores.database import SUBSYSTEM as STATUSES
 from holdfast.status.stores.memory import MemoryStatusStore
@@ -68,6 +69,7 @@ def open_evacuator(
             read_verdicts=partial(_read_verdicts, settings, databases),
             find_selection=find_selection,
             progress=progress,
+            build_tag_filter=partial(build_tag_filter, accounts),
         )
 
 

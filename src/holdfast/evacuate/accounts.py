@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self, TypeAlias
 
 from holdfast._errors import HoldfastError, NotFound
 from holdfast._types import Zone
+from holdfast.evacuate.refusals import translate_refusals
 
 if TYPE_CHECKING:
     from holdfast.engines.aws import AwsSession
@@ -62,7 +63,8 @@ class Account:
     def get_id(self) -> str:
         """Return the number of the account. The first call asks AWS, which also proves that the credentials work."""
         if self._id is None:
-            self._id = str(self.reader.client("sts").get_caller_identity()["Account"])
+            with translate_refusals(self.reader):
+                self._id = str(self.reader.client("sts").get_caller_identity()["Account"])
         return self._id
 
     def close(self) -> None:

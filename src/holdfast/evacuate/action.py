@@ -67,6 +67,8 @@ class Target(Struct, frozen=True, kw_only=True):
     """Whether a person will read the plan, so that resources which cannot be moved are listed, too."""
     selection: Selection = msgspec.field(default_factory=Selection)
     """The resources that are evacuated. Actions apply only its tags, because these must be read from AWS."""
+    scope: Selection = msgspec.field(default_factory=Selection)
+    """All resources of the workload, by the settings. `selection` may have fewer."""
 
 
 class Resource(Struct, frozen=True, kw_only=True):

@@ -150,6 +150,8 @@ class Attempt:
             return Step(StepKind.END, EntryState.RESTORED, reading.note), reading
         self._waits_for = f": {reading.note}" if reading.note else ""
         if step.kind is not StepKind.WRITE:
+            if reading.state is (ChangeState.ABSENT if is_undoing else ChangeState.APPLIED):
+                self._problem = None  # whatever was throttled or refused before, only the effect is missing now
             return step, reading
         if stop.reason:
             return self._stop(stop), reading

@@ -19,6 +19,7 @@ from holdfast.evacuate.journal import (
     add_run,
     claim_run,
     end_run,
+    find_run,
     update_run,
 )
 
@@ -74,9 +75,13 @@ class Claims:
             try:
                 after = self._journal.write_runs(changed, before.version)
             except OutcomeUnknown:
+                # Others may have changed their runs meanwhile, so only this one tells whether it was carried out.
                 after = self._journal.read_runs()
-                if after.runs != changed:
+                if find_run(after, run_id) == next(each for each in changed if each.id == run_id):
+                    return next(each for each in after.runs if each.id == run_id)
+                if after.version != before.version or attempt == MAX_CONFLICTS - 1:
                     raise
+                continue
             except Conflict:
                 if attempt == MAX_CONFLICTS - 1:
                     raise
@@ -107,7 +112,10 @@ class Claim:
                 if left > 0:
                     self._write(replace(self.run, held_until=self._clock.wall() + CLAIM_SECONDS))
                     return
-            except EngineUnavailable as error:  # the next attempt may succeed before the claim expires
+            except (
+                EngineUnavailable,
+                OutcomeUnknown,
+            ) as error:  # the next one may succeed in time
                 logger.warning("cannot renew the claim of run %s: %s", self.run.id, error)
                 return
             except Conflict as error:

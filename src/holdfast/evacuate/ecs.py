@@ -64,8 +64,11 @@ def count_tasks(session: "AwsSession", cluster: str, **arguments: str) -> dict[s
 
 
 def list_service_target_groups(service: Mapping[str, Any]) -> list[str]:
-    """Return the ARNs of the target groups of a service. Pure."""
-    return [each["targetGroupArn"] for each in service.get("loadBalancers", ()) if "targetGroupArn" in each]
+    """Return the ARNs of the target groups of a service. Pure. A service with two of them takes turns between both."""
+    balancers = service.get("loadBalancers", ())
+    found = [each.get("targetGroupArn") for each in balancers]
+    found += [each.get("advancedConfiguration", {}).get("alternateTargetGroupArn") for each in balancers]
+    return [each for each in found if each]
 
 
 def _divide(items: Sequence[str], size: int) -> Iterator[list[str]]:

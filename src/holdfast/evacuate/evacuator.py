@@ -21,6 +21,7 @@ from holdfast.evacuate.guards import (
 from holdfast.evacuate.journal import Entry, Journal, RecordedRuns, Run
 from holdfast.evacuate.runner import Plan, Progress, Report, Runner, build_run_id
 from holdfast.evacuate.selection import Selection
+from holdfast.evacuate.shared_changes import TagFilterBuilder
 from holdfast.status.writer import check_reason, find_states
 
 MAX_PLAN_AGE = 30.0
@@ -58,11 +59,13 @@ class Evacuator:
         read_verdicts: Callable[[str | None], Sequence[Verdict]] = lambda _: (),
         find_selection: Callable[[str | None], Selection] = lambda _: Selection(),
         progress: Progress | None = None,
+        build_tag_filter: TagFilterBuilder = lambda _: lambda _: True,
     ) -> None:
         """`find_zones` is called with a workload, or None for all of them, and a zone; `read_verdicts` with a workload.
 
         `find_selection` returns the resources of a workload, or of all of them.
-        `progress` is called with the outcome of each resource, in any thread.
+        `progress` is called with the outcome of each resource, in any thread. `build_tag_filter` returns a function
+        that says whether the resource with an ARN has the tags of a selection.
         """
         self._journal = journal
         self._statuses = statuses
@@ -70,7 +73,7 @@ class Evacuator:
         self._find_zones = find_zones
         self._read_verdicts = read_verdicts
         self._find_selection = find_selection
-        self._runner = Runner(actions, journal, clock, progress=progress)
+        self._runner = Runner(actions, journal, clock, progress=progress, build_tag_filter=build_tag_filter)
 
     def read_states(self, workload: str | None) -> Mapping[Zone, ZoneState]:
         """Return the state of each zone that is not in, for a workload."""
@@ -95,6 +98,7 @@ class Evacuator:
         overrides, now = dict(overrides or {}), self._clock.wall()
         if reason:
             check_reason(reason)
+        scope = self._find_selection(workload)
         target = Target(
             zone=zone,
             workload=workload,
@@ -102,7 +106,8 @@ class Evacuator:
             reason=reason,
             allows_second_zone=GuardName.OTHER_ZONE in overrides,
             lists_unmovable=lists_unmovable,
-            selection=self._find_selection(workload).merge(selection or Selection()),
+            selection=scope.merge(selection or Selection()),
+            scope=scope,
         )
         plan = self._runner.plan(target)
         if selection is not None:
@@ -142,6 +147,7 @@ class Evacuator:
                 allows_second_zone=GuardName.OTHER_ZONE in run.overrides,
                 lists_unmovable=False,
                 selection=run.selection,
+                scope=self._find_selection(run.workload),
             )
         )
 
@@ -155,7 +161,9 @@ class Evacuator:
 
     def resume(self, claim: Claim) -> Report:
         """Continue a run that was interrupted: make its missing changes, and renew those that expire."""
-        report = self._runner.evacuate(claim, self.plan_again(claim.run))
+        with claim.kept():  # a large account takes minutes to read
+            plan = self.plan_again(claim.run)
+        report = self._runner.evacuate(claim, plan)
         self._runner.renew(report.run)
         return report
 

@@ -129,6 +129,8 @@ class Entry(Struct, frozen=True, kw_only=True):
     note: str = ""
     relies_on: str = ""
     """The id of the run that has made a change which this run needs, too; "" for all other entries."""
+    is_always_included: bool = False
+    """Whether the change is made whatever types are chosen: see `Resource.is_always_included`."""
 
 
 class RecordedRuns(NamedTuple):
@@ -232,14 +234,15 @@ def is_held(run: Run, now: float, ended: Collection[str] = ()) -> bool:
 def claim_run(
     recorded: RecordedRuns, run_id: str, holder: str, now: float, *, ended: Collection[str] = ()
 ) -> tuple[Run, ...]:
-    """Return the runs after `holder` has begun to work on one. Raise Conflict if another process works on it.
+    """Return the runs after `holder` has begun to work on one. Raise Conflict if a process works on it already.
 
-    `ended` has the holders whose processes have certainly ended: nobody waits for their claims.
+    That may be the same process: a server renews a run in one thread, and restores it in another. `ended` has the
+    holders whose processes have certainly ended: nobody waits for their claims.
     """
     found = find_run(recorded, run_id)
     if found is None or not found.is_open:
         raise Conflict(f"run {run_id} is not open any more: it was restored")
-    if found.holder != holder and is_held(found, now, ended):
+    if is_held(found, now, ended):
         raise Conflict(
             f"{describe_run(found, now)}: wait until it has ended, or "
             f"{found.held_until - now:.0f} s if its process died"

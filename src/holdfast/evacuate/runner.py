@@ -6,7 +6,7 @@ the others. Everything may be repeated: each step reads the resource first.
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
 
@@ -19,6 +19,7 @@ from holdfast.evacuate.action import (
     LOCK_STAGE,
     PARALLEL_CALLS,
     RESTORE_CAPACITY_STAGE,
+    SHIFT_STAGE,
     STOPS_RUN_IF_FAILED,
     Action,
     ChangeState,
@@ -33,13 +34,16 @@ from holdfast.evacuate.action import (
 from holdfast.evacuate.attempt import Attempt, Pace, Stop
 from holdfast.evacuate.claims import Claim, Claims
 from holdfast.evacuate.journal import Entry, EntryState, Journal, Run, RunState
-from holdfast.evacuate.shared_changes import SharedChanges
+from holdfast.evacuate.shared_changes import SharedChanges, TagFilterBuilder
 from holdfast.status.writer import EVACUATION_PREFIX
 
 logger = logging.getLogger("holdfast.evacuate")
 
 MAX_WAITING = 128
 """Resources of one action in one account that may wait for an effect at the same time. Fewer of them make calls."""
+
+MAX_LOOK_AGE = 30.0
+"""Seconds after which a run looks again, before its next stage, whether others evacuate another zone."""
 
 UNREADABLE = "unreadable"
 """The name of the guard that asks whether everything could be read."""
@@ -102,15 +106,24 @@ class Runner:
     """Evacuates zones with some actions, and brings them back. Thread-safe."""
 
     def __init__(
-        self, actions: Mapping[str, Action], journal: Journal, clock: Clock, *, progress: Progress | None = None
+        self,
+        actions: Mapping[str, Action],
+        journal: Journal,
+        clock: Clock,
+        *,
+        progress: Progress | None = None,
+        build_tag_filter: TagFilterBuilder = lambda _: lambda _: True,
     ) -> None:
-        """`progress` is called with the outcome of each resource, in any thread."""
+        """`progress` is called with the outcome of each resource, in any thread.
+
+        `build_tag_filter` is asked which changes of other runs concern a run that chooses its resources by tags.
+        """
         self._actions = actions
         self._journal = journal
         self._clock = clock
         self._progress = progress or (lambda _: None)
         self._claims = Claims(journal, clock)
-        self._shared = SharedChanges(journal, clock)
+        self._shared = SharedChanges(journal, clock, build_tag_filter)
 
     def plan(self, target: Target) -> Plan:
         """Discover all resources, and plan a change for each. Change nothing."""
@@ -176,8 +189,14 @@ class Runner:
         final |= {each.resource: each for each in shared}
         stop = Stop()
         stop.reason = _find_obstacle(plan, run)
+        looked_at = self._clock.monotonic()
         with claim.released_when_interrupted(RunState.EVACUATING):
             for stage in self._sort_by_stage(waiting, lambda action: action.evacuation_stage):
+                # A stage may take minutes, in which others may have evacuated another zone.
+                if not stop.reason and self._clock.monotonic() - looked_at > MAX_LOOK_AGE:
+                    with claim.kept():
+                        stop.reason = self._look_for_other_zone(plan)
+                    looked_at = self._clock.monotonic()
                 for entry in self._change_all(stage, claim, EntryState.INTENDED, stop):
                     final[entry.resource] = entry
                     is_missing = entry.state not in (EntryState.APPLIED, EntryState.FOUND)
@@ -192,11 +211,17 @@ class Runner:
         run = claim.update(state=RunState.EVACUATED, is_partial=report.is_partial, holder="", held_until=0.0)
         return replace(report, run=run)
 
+    def _look_for_other_zone(self, plan: Plan) -> str:
+        """Ask the actions that see evacuations of others again. Return why the run must stop; "" if it may go on."""
+        target = replace(plan.target, lists_unmovable=False)
+        watching = [each for each in self._actions.values() if each.evacuation_stage in (LOCK_STAGE, SHIFT_STAGE)]
+        return _find_other_zone([_discover(each, target) for each in watching], target)
+
     def restore(self, claim: Claim, *, types: Sequence[str] = ()) -> Report:
         """Undo a run, or its changes of some types of resources. The run stays open until all of them are undone.
 
-        A change that another open run of the zone relies on becomes a change of that run. Raise Conflict if that run is
-        under way.
+        A change that another open run of the zone relies on becomes a change of that run. A resource that a later run
+        has changed as well is left until that run is restored. Raise Conflict if such a run is under way.
         """
         others = self._shared.list_others(claim.run)
         run = claim.update(state=RunState.RESTORING, types=tuple(types))
@@ -206,16 +231,20 @@ class Runner:
         done = {each.resource: each for each in self._shared.hand_over(chosen, recorded, others, run.number)}
         for entry in done.values():
             self._progress(entry)
+        postponed = self._shared.postpone([each for each in chosen if each.resource not in done], recorded, run)
+        done |= {each.resource: each for each in postponed}
+        lacks_capacity = any(self._brings_capacity(each) for each in postponed)
         waits = False
         with claim.released_when_interrupted(RunState.EVACUATED):
             left = [each for each in chosen if each.resource not in done]
             for stage in self._sort_by_stage(left, lambda action: action.restoration_stage):
+                # Traffic waits for capacity: it must not return to a zone that cannot serve it.
+                waits = lacks_capacity and not self._brings_capacity(stage[0])
+                if waits:
+                    break
                 outcomes = list(self._change_all(stage, claim, EntryState.RESTORING, Stop()))
                 done |= {each.resource: each for each in outcomes}
-                # Traffic waits for capacity: it must not return to a zone that cannot serve it.
-                if any(each.state.is_open and self._brings_capacity(each) for each in outcomes):
-                    waits = len(done) < len(chosen)
-                    break
+                lacks_capacity |= any(each.state.is_open and self._brings_capacity(each) for each in outcomes)
         # Resources whose change failed are as they were.
         final = [done.get(each.resource, each) for each in entries if each.state is not EntryState.FAILED]
         if any(each.state.is_open for each in final):
@@ -237,7 +266,7 @@ class Runner:
     def renew(self, run: Run) -> Sequence[Entry]:
         """Extend all changes of a run that expire, and are still ours. Return those that are not in effect any more.
 
-        Nothing is done while another process works on the run, or after it was restored.
+        Nothing is done while a process evacuates or restores the run, or after it was restored.
         """
         lapsed: list[Entry] = []
         try:
@@ -245,13 +274,15 @@ class Runner:
         except (Conflict, NotFound):
             return lapsed
         with claim.kept():
-            lapsed = self._renew_entries(claim.run)
+            if claim.run.state is RunState.EVACUATED:
+                lapsed = self._renew_entries(claim)
         claim.update(holder="", held_until=0.0)
         return lapsed
 
-    def _renew_entries(self, run: Run) -> list[Entry]:
+    def _renew_entries(self, claim: Claim) -> list[Entry]:
         lapsed = []
-        for entry in self._list_applied(run):
+        for entry in self._list_applied(claim.run):
+            claim.check()
             try:
                 action = self._find_action(entry)
                 reading = action.read(entry)
@@ -259,8 +290,10 @@ class Runner:
                     action.renew(entry, reading)
                 else:
                     lapsed.append(replace(entry, note=reading.note or "it has expired, or was undone"))
-            except HoldfastError as error:  # one resource does not stop the others; the next round tries again
-                logger.warning("cannot renew the evacuation of %s: %s", entry.name or entry.resource, error)
+            except LeaseLost:
+                raise
+            except Exception as error:  # noqa: BLE001 - one resource does not stop the others; the next round tries again
+                logger.warning("cannot renew the evacuation of %s: %r", entry.name or entry.resource, error)
         return lapsed
 
     def verify(self, run: Run) -> Mapping[str, Reading]:
@@ -321,7 +354,9 @@ class Runner:
             step, reading = attempt.run(pace, claim.check, stop, lambda: self._intend(entry))
         except LeaseLost:
             raise
-        except HoldfastError as error:
+        except Exception as error:  # whatever happens to one resource does not stop the others
+            if not isinstance(error, HoldfastError):
+                logger.exception("the action %s failed unexpectedly for %s", entry.action, entry.resource)
             # It stays open if it may have been made: the next attempt reads the resource, and decides.
             is_untouched = entry.state is EntryState.INTENDED and not (attempt is not None and attempt.has_written)
             is_sure = not isinstance(error, EngineUnavailable | OutcomeUnknown)
@@ -332,7 +367,8 @@ class Runner:
             is_lock = attempt is not None and self._find_action(entry).evacuation_stage == LOCK_STAGE
             if is_lock and isinstance(error, Conflict) and entry.state is EntryState.INTENDED:
                 stop.reason = f"not changed, because of a conflict: {error}"
-            outcome = replace(entry, state=state, note=str(error), at=self._clock.wall())
+            note = str(error) if isinstance(error, HoldfastError) else f"unexpected error: {error!r}"
+            outcome = replace(entry, state=state, note=note, at=self._clock.wall())
         else:
             record = reading.record if step.state is EntryState.APPLIED else entry.record
             state = entry.state if step.state is None else step.state
@@ -386,18 +422,29 @@ def _discover(action: Action, target: Target) -> Discovery:
         return action.discover(target)
     except HoldfastError as error:
         return Discovery(unreadable=[Unreadable(scope="the configured accounts", reason=str(error))])
+    except Exception as error:  # what is not understood is unknown, and must not prevent a plan for the rest
+        logger.exception("an action failed unexpectedly while it looked for resources")
+        return Discovery(
+            unreadable=[Unreadable(scope="the configured accounts", reason=f"unexpected error: {error!r}")]
+        )
 
 
 def _find_obstacle(plan: Plan, run: Run) -> str:
     """Return why the plan must not be carried out; "" if it may. Guards do not ask again for a run that is resumed."""
-    others = [each for found in plan.discoveries.values() for each in found.other_evacuations]
-    other = next((each for each in others if each.zone != run.zone), None)
-    if other is not None and not plan.target.allows_second_zone:
-        return f"not changed, because another zone is evacuated: {other.zone}, by {other.source}"
+    if other := _find_other_zone(plan.discoveries.values(), plan.target):
+        return other
     unreadable = [each for found in plan.discoveries.values() for each in found.unreadable]
     if unreadable and UNREADABLE not in run.overrides:
         return f"not changed, because {unreadable[0].scope} cannot be read: {unreadable[0].reason}"
     return ""
+
+
+def _find_other_zone(discoveries: Iterable[Discovery], target: Target) -> str:
+    """Return that others evacuate another zone; "" if they do not, or if an operator has allowed it."""
+    others = [each for found in discoveries for each in found.other_evacuations if each.zone != target.zone]
+    if not others or target.allows_second_zone:
+        return ""
+    return f"not changed, because another zone is evacuated: {others[0].zone}, by {others[0].source}"
 
 
 def _build_entry(run: Run, action: str, change: PlannedChange, now: float) -> Entry:
@@ -412,4 +459,5 @@ def _build_entry(run: Run, action: str, change: PlannedChange, now: float) -> En
         at=now,
         name=change.resource.name,
         change=change.change,
+        is_always_included=change.resource.is_always_included,
     )

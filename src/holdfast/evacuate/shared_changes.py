@@ -4,7 +4,8 @@ One run makes such a change. The others record that they rely on it. The last ru
 the run that made it is restored first, another run takes the change over.
 """
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
@@ -12,27 +13,33 @@ from holdfast._clock import Clock
 from holdfast._errors import Conflict
 from holdfast.evacuate.claims import find_ended_holders
 from holdfast.evacuate.journal import Entry, EntryState, Journal, Run, describe_run, is_held
+from holdfast.evacuate.selection import Selection
+
+TagFilterBuilder: TypeAlias = Callable[[Selection], Callable[[str], bool]]
+"""Returns a function that says whether the resource with an ARN has the tags of a selection."""
 
 
 class SharedChanges:
     """Finds the changes that runs share, in one journal."""
 
-    def __init__(self, journal: Journal, clock: Clock) -> None:
+    def __init__(self, journal: Journal, clock: Clock, build_tag_filter: TagFilterBuilder) -> None:
         self._journal = journal
         self._clock = clock
+        self._build_tag_filter = build_tag_filter
 
     def adopt(self, run: Run, known: Collection[str]) -> list[Entry]:
         """Record and return changes that other open runs of the zone have made, and that this run would make as well.
 
         The plan of this run does not list them: once another run has removed the subnets of a group, discovery does not
-        find it in the zone. `known` are the resources that the run has already.
+        find it in the zone. `known` are the resources that the run has already. Changes whose outcome is unknown count
+        as well.
         """
         others = {
             each.id
             for each in self._journal.read_runs().open
             if each.zone == run.zone and each.id != run.id and run.selection.may_overlap(each.selection)
         }
-        now = self._clock.wall()
+        now, is_tagged = self._clock.wall(), self._build_tag_filter(run.selection)
         found = [
             replace(
                 each,
@@ -45,10 +52,11 @@ class SharedChanges:
             )
             for each in (self._journal.read_entries(run.zone) if others else ())
             if each.run in others
-            and each.state is EntryState.APPLIED
+            and each.state.is_open
             and each.resource not in known
             and each.resource.startswith("arn:")
-            and run.selection.matches(each.type, each.name)
+            and run.selection.matches(None if each.is_always_included else each.type, each.name)
+            and is_tagged(each.resource)
         ]
         self._journal.write_entries(found)
         return found
@@ -83,20 +91,49 @@ class SharedChanges:
         }
         return [self._hand_over(changes[resource], each, number) for resource, each in relying.items()]
 
+    def postpone(self, entries: Sequence[Entry], recorded: Sequence[Entry], run: Run) -> list[Entry]:
+        """Return those of some changes that must wait, because a later open run has changed the same resource, too.
+
+        The later run remembers the resource as it found it, which is with the change of this run. So it has to be
+        restored first.
+        """
+        later = {
+            each.id: each
+            for each in self._journal.read_runs().open
+            if each.zone == run.zone and (each.started, each.id) > (run.started, run.id)
+        }
+        found = {
+            (each.resource, each.action): later[each.run]
+            for each in recorded
+            if each.run in later and each.state.is_open
+        }
+        return [
+            replace(each, note=f"{_describe(found[each.resource, each.action])} changed it, too: restore that first")
+            for each in entries
+            if (each.resource, each.action) in found
+        ]
+
     def _hand_over(self, entry: Entry, relying: Entry, number: int) -> Entry:
         now = self._clock.wall()
-        adopted = replace(
-            relying,
-            state=EntryState.APPLIED,
-            change=entry.change,
-            record=entry.record,
-            number=number,
-            at=now,
-            relies_on="",
-            note="",
-        )
+        if relying.state is EntryState.FOUND:
+            # A change whose outcome is unknown stays so.
+            state = EntryState.APPLIED if entry.state is EntryState.APPLIED else EntryState.INTENDED
+            adopted = replace(
+                relying,
+                state=state,
+                change=entry.change,
+                record=entry.record,
+                number=number,
+                at=entry.at if state is EntryState.INTENDED else now,
+                relies_on="",
+                note="",
+            )
+            self._journal.write_entries([adopted])  # first: after a kill in between, both runs may undo it
         note = f"run {relying.run} needs this change, too, and undoes it later"
         outcome = replace(entry, state=EntryState.KEPT, number=number, at=now, note=note)
-        self._journal.write_entries([adopted])  # first: after a kill in between, both runs may undo it
         self._journal.write_entries([outcome])
         return outcome
+
+
+def _describe(run: Run) -> str:
+    return f"run {run.id} for {run.workload or 'all workloads'} has later"

@@ -28,12 +28,19 @@ def find_zone_name(session: "AwsSession", zone: Zone) -> str:
     return next((each["ZoneName"] for each in described if each["ZoneId"] == zone), "")
 
 
-def find_existing(session: "AwsSession", subnets: Sequence[str]) -> frozenset[str]:
-    """Return those of some subnets that have not been deleted."""
-    if not subnets:
+def find_existing(session: "AwsSession", removed: Sequence[str], current: Collection[str]) -> frozenset[str]:
+    """Return those of the removed subnets that can be added again to the current ones of a resource.
+
+    A subnet may have been deleted. If others have moved the resource to another VPC, AWS would refuse it.
+    """
+    if not removed:
         return frozenset()
-    filters = [{"Name": "subnet-id", "Values": list(subnets)}]
-    return frozenset(each["SubnetId"] for each in session.paginate("ec2", "describe_subnets", Filters=filters))
+    filters = [{"Name": "subnet-id", "Values": [*removed, *current]}]
+    found = {
+        each["SubnetId"]: each.get("VpcId") for each in session.paginate("ec2", "describe_subnets", Filters=filters)
+    }
+    networks = {found[each] for each in current if each in found}
+    return frozenset(each for each in removed if each in found and (not networks or found[each] in networks))
 
 
 def read_removal(
@@ -49,7 +56,7 @@ def read_removal(
         return Reading(state=state, is_effective=is_effective, shows_owner=False)
     missing = [each for each in removed if each not in current and each in existing]
     deleted = [each for each in removed if each not in existing]
-    note = f"{', '.join(deleted)} cannot be added again, because it was deleted" if deleted else ""
+    note = f"{', '.join(deleted)} cannot be added again: deleted, or in another VPC now" if deleted else ""
     state = ChangeState.APPLIED if missing else ChangeState.ABSENT
     return Reading(state=state, note=note, is_effective=is_effective, shows_owner=False)
 

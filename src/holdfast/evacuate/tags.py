@@ -1,9 +1,11 @@
 """Find the resources of an account that have the tags of a selection."""
 
+import re
 from collections.abc import Callable, Mapping
 from functools import cache
 
-from holdfast.evacuate.accounts import Account
+from holdfast._errors import HoldfastError
+from holdfast.evacuate.accounts import Account, Accounts
 from holdfast.evacuate.refusals import translate_refusals
 from holdfast.evacuate.selection import Selection
 
@@ -35,6 +37,27 @@ def find_tagged(account: Account, selection: Selection) -> Callable[[str], bool]
         )
 
     return lambda arn: arn in (list_groups() if ":autoscaling:" in arn else found)
+
+
+def build_tag_filter(accounts: Accounts, selection: Selection) -> Callable[[str], bool]:
+    """Return a function that says whether the resource with an ARN, in any account, has all tags of a selection.
+
+    Where AWS cannot say, the resource counts as tagged.
+    """
+    filters: dict[str, Callable[[str], bool]] = {}
+
+    def is_tagged(resource: str) -> bool:
+        # Ids of capacity holds, and of parts of a cluster, begin with an ARN.
+        arn = re.sub(r"#.*|(?<=:cluster/)([^/]+)/.*", r"\1", resource)
+        try:
+            account = accounts.find(arn)
+            if account.scope not in filters:
+                filters[account.scope] = find_tagged(account, selection)
+            return filters[account.scope](arn)
+        except HoldfastError:
+            return True
+
+    return is_tagged if selection.tags else lambda _: True
 
 
 def has_tags(tags: Mapping[str, str], selection: Selection) -> bool:

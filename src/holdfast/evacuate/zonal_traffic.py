@@ -149,7 +149,8 @@ def _build_unknown(error: Exception) -> TrafficRule:
 
 def _has_left(item: Mapping[str, Any], zone: Zone) -> bool:
     """Return whether a balancer sends no traffic to a zone. A balancer that is not in the zone sends none."""
-    return bool(item.get("appliedWeights", {}).get(zone, 0) == 0)
+    weights = item.get("appliedWeights")
+    return weights is not None and weights.get(zone, 0) == 0
 
 
 def _get_name(arn: str) -> str:

@@ -306,7 +306,9 @@ class TestCapacity:
         del region.subnets[deleted]
         restored = run("zone", "restore", ONE)
         assert restored.code == 0
-        assert f"auto-scaling-group jobs: {deleted} cannot be added again, because it was deleted" in restored.out
+        assert (
+            f"auto-scaling-group jobs: {deleted} cannot be added again: deleted, or in another VPC now" in restored.out
+        )
 
 
 class TestEvacuate:

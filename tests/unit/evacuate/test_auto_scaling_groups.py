@@ -15,6 +15,7 @@ from holdfast.evacuate.journal import CLAIM_SECONDS, Entry, EntryState
 from holdfast.evacuate.journals.memory import MemoryJournal
 from holdfast.evacuate.runner import Plan, Report, Runner
 from holdfast.evacuate.selection import Selection
+from holdfast.evacuate.zonal_traffic import _has_left
 from holdfast.simulate.aws.balancers import CROSS_ZONE
 from holdfast.simulate.aws.control_plane import ReplyLost
 from holdfast.simulate.aws.group_instances import Group
@@ -263,7 +264,7 @@ def test_a_deleted_subnet_is_reported_and_others_are_added(region: SimulatedRegi
     del region.subnets[shop.before[0]]
     report = restore(runner)
     assert states(report) == dict.fromkeys(shop.arns, EntryState.RESTORED)
-    note = f"{shop.before[0]} cannot be added again, because it was deleted"
+    note = f"{shop.before[0]} cannot be added again: deleted, or in another VPC now"
     assert {get_note(report, each) for each in shop.arns} == {note}
     assert shop.group.subnets == [*shop.before[1:], "subnet-second"]
 
@@ -569,6 +570,25 @@ def test_a_group_whose_balancers_cannot_be_read_stays(
     assert "its target groups could not be read: without cross-zone load balancing" in unmovable.reason
     (note,) = found.notes
     assert "target groups or their balancers cannot be read, so groups behind them stay" in note
+
+
+def test_a_balancer_whose_weights_are_unknown_has_not_left_the_zone() -> None:
+    items: list[dict[str, Any]] = [{}, {"appliedWeights": {ZONE: 1.0}}, {"appliedWeights": {}}]
+    assert [_has_left(each, ZONE) for each in items] == [False, False, True]
+
+
+def test_a_group_that_others_have_moved_to_another_vpc_is_left_there(
+    region: SimulatedRegion, shop: Shop, runner: Runner
+) -> None:
+    """AWS would refuse to add the old subnets, again and again."""
+    evacuate(runner)
+    region.subnets["subnet-new"] = "us-east-1b"
+    region.vpcs["subnet-new"] = "vpc-new"
+    region.groups.get(shop.arn).subnets[:] = ["subnet-new"]
+    report = restore(runner)
+    assert states(report)[shop.arn] is EntryState.RESTORED
+    assert "cannot be added again: deleted, or in another VPC now" in get_note(report, shop.arn)
+    assert region.groups.get(shop.arn).subnets == ["subnet-new"]
 
 
 @pytest.mark.parametrize("is_denied", [False, True])

@@ -501,17 +501,20 @@ def test_traffic_is_spread_over_zones_if_balancer_and_target_group_say_so(
 
 
 def test_needs_follow_from_policies_and_metrics(region: SimulatedRegion, shop: Shop, action: Capacity) -> None:
-    """The group needs 3000 / 1000 instances. The service had 50 % of six tasks, and may have 75 %: four tasks."""
+    """The group needs 3000 / 1000 instances. The service had 50 % of nine tasks, and may have 75 %: six tasks.
+
+    Every task has sent one sample of its CPU.
+    """
     shop.track_requests(1000.0, 3000.0)
     region.scaling.add_policy(SCALABLE, "ECSServiceAverageCPUUtilization", 75.0)
-    shop.record("AWS/ECS", "CPUUtilization", "Average", {"ClusterName": "main", "ServiceName": "cart"}, 50.0)
+    dimensions = {"ClusterName": "main", "ServiceName": "cart"}
+    shop.record("AWS/ECS", "CPUUtilization", "Average", dimensions, 50.0)
+    shop.record("AWS/ECS", "CPUUtilization", "SampleCount", dimensions, 9.0)
     assert (measure(action).need, measure(action).is_weak) == (3.0, False)
-    assert (measure(action, "cart").need, measure(action, "cart").is_weak) == (4.0, True)
+    assert (measure(action, "cart").need, measure(action, "cart").is_weak) == (6.0, False)
     assert ask_guard(action.discover(TARGET)) == (
-        "refuses: cart has 4 healthy units in the other zones, and needs 4.4 with the margin of 10 % (50 % CPU of 6 "
-        "current tasks at the "
-        "highest load of 7 days, of which 0.0 have data, and a target of 75 %; this is weak evidence, because the load "
-        "is only estimated)"
+        "refuses: cart has 4 healthy units in the other zones, and needs 6.6 with the margin of 10 % (50 % CPU of 9 "
+        "tasks at the highest load of 7 days, of which 0.0 have data, and a target of 75 %)"
     )
 
 
@@ -531,7 +534,7 @@ def test_past_sizes_are_used_if_a_group_records_them(region: SimulatedRegion, sh
 @pytest.mark.parametrize(
     ("operation", "message"),
     [
-        ("GetMetricData", "CloudWatch cannot be read"),
+        ("GetMetricData", "1 call of CloudWatch failed"),
         ("DescribePolicies", "policies of groups cannot be read"),
         ("DescribeScalingPolicies", "policies of ECS services cannot be read"),
         ("DescribeSubnets", "subnets, and so their free IP addresses, cannot be read"),
@@ -754,7 +757,11 @@ def test_capacity_is_chosen_by_tags_and_names(region: SimulatedRegion, shop: Sho
     named = runner.plan(msgspec.structs.replace(TARGET, selection=Selection(names=("*-admin",))))
     for plan in (tagged, named):
         assert [each.resource.name for each in plan.changes["capacity"]] == ["shop-admin"]
-        assert [each.name for each in plan.discoveries["capacity"].capacities] == ["shop-admin"]
+        measured = {each.name for each in plan.discoveries["capacity"].capacities}
+        assert measured == {"shop", "shop-admin", "cart"}, "a balancer that is moved alone sends traffic to all of them"
+    for scope in (Selection(tags={"team": "a"}), Selection(names=("*-admin",))):
+        plan = runner.plan(msgspec.structs.replace(TARGET, selection=scope, scope=scope))
+        assert [each.name for each in plan.discoveries["capacity"].capacities] == ["shop-admin"], "of the workload"
 
 
 # The rest

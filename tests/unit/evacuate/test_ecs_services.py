@@ -176,7 +176,7 @@ def test_a_deleted_subnet_is_not_added_again(region: SimulatedRegion, web: EcsSe
     assert get_subnets(web) == others
     del region.subnets[first]
     report = moves.restore()
-    assert list_notes(report) == [f"{first} cannot be added again, because it was deleted"]
+    assert list_notes(report) == [f"{first} cannot be added again: deleted, or in another VPC now"]
     assert (states(report), get_subnets(web)) == ({EntryState.RESTORED}, [*others, "subnet-second"])
 
 
@@ -375,6 +375,17 @@ def test_tasks_behind_a_balancer_leave_only_after_its_traffic(
     assert isinstance(planned, PlannedChange)
     assert [each[: len(text)] for each, text in zip(planned.side_effects[1:], expected, strict=True)] == expected
     assert planned.change["shifted_first"] == ([balancer] if is_enabled else [])
+
+
+def test_both_target_groups_of_a_blue_green_service_count(
+    region: SimulatedRegion, web: EcsService, moves: Moves
+) -> None:
+    even = region.balancers.add_target_group("even", region.add("application", "gate"), cross_zone="true")
+    zonal = region.balancers.add_target_group("zonal", region.add("network", "side", is_enabled=False))
+    alternate = {"advancedConfiguration": {"alternateTargetGroupArn": zonal}}
+    web.details |= {"loadBalancers": [{"targetGroupArn": even, **alternate}]}
+    (staying,) = moves.action.discover(TARGET).unmovable
+    assert "its target group zonal is off" in staying.reason
 
 
 @pytest.mark.parametrize("is_shifted", [False, True])

@@ -1,10 +1,16 @@
 """Preparing evacuations within guards, carrying them out, continuing and undoing them."""
 
+import threading
+import time
 from dataclasses import replace
 
 import pytest
 
 from holdfast import Conflict, Verdict, VerdictKind, Zone, ZoneState, ZoneStatus
+from holdfast._clock import SystemClock
+from holdfast.evacuate import claims
+from holdfast.evacuate import journal as journal_rules
+from holdfast.evacuate.action import Discovery, Target
 from holdfast.evacuate.actions.status import MarkOut
 from holdfast.evacuate.actions.zonal_shift import ZonalShift
 from holdfast.evacuate.evacuator import MAX_PLAN_AGE, Evacuator, choose_verdict
@@ -114,6 +120,27 @@ def test_a_resumed_run_makes_changes_that_are_gone_again() -> None:
     report = world.evacuator.resume(world.evacuator.claim(run))
     assert report.problems == []
     assert world.plane.zones["arn:001"] == {OTHER}
+
+
+def test_a_claim_is_kept_while_resources_are_looked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A large or throttled account takes longer to read than a claim lasts. The clock is real here."""
+    for module in (claims, journal_rules):
+        monkeypatch.setattr(module, "CLAIM_SECONDS", 0.8)
+    journal, limit = MemoryJournal(), time.monotonic() + 30
+
+    class Slow(RemoveZone):
+        def discover(self, target: Target) -> Discovery:
+            first = journal.read_runs().open[0].held_until if journal.read_runs().open else None
+            while first is not None and journal.read_runs().open[0].held_until == first and time.monotonic() < limit:
+                threading.Event().wait(0.01)
+            return super().discover(target)
+
+    plane = ControlPlane(1)
+    evacuator = Evacuator({"remove": Slow(plane)}, journal, MemoryStatusStore(), SystemClock())
+    proposal = evacuator.prepare(ZONE, "shop", reason="seen", overrides={"verdict": "seen"})
+    claim, _ = evacuator.begin(proposal, by="me@here")
+    assert evacuator.resume(claim).run.state is RunState.EVACUATED
+    assert plane.zones == {"arn:000": {OTHER}}
 
 
 def test_a_resumed_run_changes_nothing_while_another_zone_is_evacuated() -> None:

@@ -56,9 +56,10 @@ def test_runs_elsewhere_do_not_overlap() -> None:
 
 def test_only_one_process_works_on_a_run() -> None:
     held = RecordedRuns(3, add_run(RecordedRuns(2, (replace(RUN, id="hf-0", zone=FAR),)), RUN, "a", NOW))
-    with pytest.raises(Conflict, match="or 20 s if its process died"):
-        claim_run(held, "hf-1", "b", NOW + 40)
-    for holder, now in (("a", NOW + 40), ("b", NOW + CLAIM_SECONDS)):
+    for holder in ("a", "b"):  # the process itself may have another thread that works on it
+        with pytest.raises(Conflict, match="or 20 s if its process died"):
+            claim_run(held, "hf-1", holder, NOW + 40)
+    for holder, now in (("a", NOW + CLAIM_SECONDS), ("b", NOW + CLAIM_SECONDS)):
         claimed = find_run(RecordedRuns(4, claim_run(held, "hf-1", holder, now)), "hf-1")
         assert claimed is not None
         assert (claimed.holder, claimed.number, claimed.held_until) == (holder, 4, now + CLAIM_SECONDS)

@@ -183,7 +183,7 @@ def test_a_deleted_subnet_is_not_added_again(region: SimulatedRegion, cart: Func
     assert cart.subnets == others
     del region.subnets[first]
     report = moves.restore()
-    assert list_notes(report) == [f"{first} cannot be added again, because it was deleted"]
+    assert list_notes(report) == [f"{first} cannot be added again: deleted, or in another VPC now"]
     assert (states(report), cart.subnets) == ({EntryState.RESTORED}, [*others, "subnet-second"])
 
 

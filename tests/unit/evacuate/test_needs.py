@@ -1,5 +1,6 @@
 """The units that the highest load of the last days needs: four formulas, and how metrics are read."""
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -109,8 +110,8 @@ CASES: list[tuple[str, dict[str, Any], Mapping[Metric, Mapping[int, float]], flo
     (
         "a policy for requests, but nobody counted them: the CPU decides",
         {"request_targets": [RequestTarget(REQUESTS, 1000.0)]},
-        {CPU: {3: 30.0}},
-        3.5,
+        {CPU: {3: 90.0}},
+        10.5,
         True,
         "which is assumed",
     ),
@@ -131,8 +132,23 @@ CASES: list[tuple[str, dict[str, Any], Mapping[Metric, Mapping[int, float]], flo
         "the highest desired size of 7 days",
     ),
     ("nothing is known but the size now", {"past_desired": DESIRED}, {}, 7.0, True, "its current desired size"),
-    ("values before the seven days do not count", {"cpu_target": 50.0}, {CPU: {-1: 99.0, 0: 25.0}}, 3.5, True, "25 %"),
-    ("a load of zero is a load, unlike no data", {"cpu_target": 50.0}, {CPU: {1: 0.0}}, 0.0, True, "0 % CPU"),
+    ("values before the seven days do not count", {"cpu_target": 50.0}, {CPU: {-1: 99.0, 0: 75.0}}, 10.5, True, "75 %"),
+    (
+        "a load of zero is a load, unlike no data",
+        {"cpu_target": 50.0, "past_running": RUNNING},
+        {CPU: {1: 0.0}, RUNNING: {1: 6.0}},
+        0.0,
+        False,
+        "0 % CPU",
+    ),
+    (
+        "by day there may have been more instances than now, so the need is not known to be smaller than the size now",
+        {"cpu_target": 60.0},
+        {CPU: {3: 30.0}},
+        7.0,
+        True,
+        "its current desired size, because past sizes are unknown; 30 % CPU of 7 current instances",
+    ),
 ]
 
 
@@ -178,7 +194,49 @@ def test_without_cloudwatch_the_current_size_is_used(
     assert found.by_id["shop"].units == 7.0
     assert found.by_id["shop"].is_weak
     (note,) = found.notes
-    assert note.startswith("CloudWatch cannot be read, so the highest load is unknown, and current sizes are used")
+    assert note.startswith(
+        "1 call of CloudWatch failed, so some loads are unknown, and weaker evidence is used instead"
+    )
+
+
+def test_a_call_that_fails_leaves_the_others(region: SimulatedRegion, session: AwsSession) -> None:
+    """One of three calls is refused: only its ten services have weaker evidence."""
+    metrics = [REQUESTS._replace(dimensions=(("TargetGroup", f"{number:02}"),)) for number in range(30)]
+    for metric in metrics:
+        record(region, metric, {1: 9000.0})
+    left = iter(range(30))
+
+    def refuse_the_second(_: str) -> None:
+        if next(left) == 1:
+            raise ServiceError(Refusal.DENIED)
+
+    region.faults = refuse_the_second
+    sources = {
+        each.dimensions[0][1]: replace(SOURCE, request_targets=[RequestTarget(each, 1000.0)]) for each in metrics
+    }
+    found = find_needs(session, sources, days=7, now=NOW)
+    assert Counter(each.units for each in found.by_id.values()) == {9.0: 20, 7.0: 10}
+    assert len(found.notes) == 1
+
+
+def test_a_metric_that_was_read_in_part_counts_as_unknown(region: SimulatedRegion, session: AwsSession) -> None:
+    record(region, REQUESTS, {1: 10.0})
+    region.metrics.failing.add("RequestCount")
+    found = find_needs(
+        session, {"shop": replace(SOURCE, request_targets=[RequestTarget(REQUESTS, 1000.0)])}, days=7, now=NOW
+    )
+    assert (found.by_id["shop"].units, found.by_id["shop"].is_weak) == (7.0, True)
+    assert "RequestCount: InternalError" in found.notes[0]
+
+
+def test_metrics_with_a_value_every_five_minutes_have_data_of_all_days(
+    region: SimulatedRegion, session: AwsSession
+) -> None:
+    minutes = range(0, 7 * 1440, 5)
+    record(region, CPU, dict.fromkeys(minutes, 50.0))
+    record(region, RUNNING, dict.fromkeys(minutes, 6.0))
+    need = find(session, replace(SOURCE, cpu_target=50.0, past_running=RUNNING))
+    assert (need.units, need.is_weak, "have data" in need.basis) == (6.0, False, False)
 
 
 def test_metrics_of_later_formulas_are_read_only_if_needed(region: SimulatedRegion, session: AwsSession) -> None:
@@ -194,14 +252,14 @@ def test_metrics_are_read_in_batches_and_pages(region: SimulatedRegion, session:
     metrics = [CPU._replace(dimensions=(("AutoScalingGroupName", f"shop-{number:02}"),)) for number in range(23)]
     for number, metric in enumerate(metrics):
         record(region, metric, {minute: float(number + minute) for minute in range(7)})
-    found = read_series(session, metrics, START, START + 7 * 86_400)
+    found = read_series(session, metrics, START, START + 7 * 86_400, [])
     assert {metric: max(values.values()) for metric, values in found.items()} == {
         metric: number + 6.0 for number, metric in enumerate(metrics)
     }
     assert {len(values) for values in found.values()} == {7}
     # Ten metrics have thirty pieces, and three have nine.
     assert len(region.calls) == 15 + 15 + 5
-    assert read_series(session, [], START, NOW) == {}
+    assert read_series(session, [], START, NOW, []) == {}
 
 
 def test_a_short_time_has_few_values_so_that_a_call_has_500_metrics(
@@ -209,5 +267,5 @@ def test_a_short_time_has_few_values_so_that_a_call_has_500_metrics(
 ) -> None:
     region.page_size = 1000
     metrics = [CPU._replace(name=f"m{number:04}") for number in range(501)]
-    assert read_series(session, metrics, NOW - 3600, NOW) == {}
+    assert read_series(session, metrics, NOW - 3600, NOW, []) == {}
     assert list(region.calls) == ["GetMetricData"] * 2

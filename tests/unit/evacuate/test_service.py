@@ -19,7 +19,7 @@ from holdfast.evacuate.service import (
 from holdfast.status.stores.memory import MemoryStatusStore
 from holdfast.status.writer import StatusWriter
 from holdfast.testing import FakeClock
-from tests.unit.evacuate.fleet import OTHER, ZONE, ControlPlane, Killed, build_service
+from tests.unit.evacuate.fleet import OTHER, ZONE, ControlPlane, Killed, RemoveZone, build_service
 
 ZONES = frozenset({ZONE, OTHER})
 
@@ -186,6 +186,39 @@ def test_what_others_have_undone_is_told_when_changes_are_renewed(caplog: pytest
     told = caplog.records[-1].getMessage()
     assert told.startswith("the change of arn:000 is not in effect any more (it has expired, or was undone)")
     assert "holdfast zone resume use1-az1" in told
+
+
+def test_a_renewal_and_a_restore_in_one_process_do_not_disturb_each_other() -> None:
+    """A server renews in one thread, and restores in another."""
+    world = World()
+    world.judge()
+    evacuator = world.service.evacuator
+    (run,) = evacuator.read_runs().open
+    renewed = []
+    world.plane.before_write = lambda _: renewed.append(evacuator.renew(run))
+    world.service.begin_restore(run)
+    assert (renewed, world.out) == ([[], []], set())
+    assert [each.state for each in evacuator.read_runs().runs] == [RunState.RESTORED]
+    assert world.plane.zones == {"arn:000": {ZONE, OTHER}, "arn:001": {ZONE, OTHER}}
+
+
+def test_a_run_that_is_being_renewed_is_not_restored_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.judge()
+    evacuator = world.service.evacuator
+    (run,) = evacuator.read_runs().open
+    refused = []
+
+    def restore(*_: object) -> None:
+        with pytest.raises(Conflict, match="wait until it has ended"):
+            evacuator.claim(run)
+        refused.append(True)
+
+    monkeypatch.setattr(RemoveZone, "renew", restore)
+    world.service.renew_runs()
+    assert refused == [True, True]
+    world.service.begin_restore(run)
+    assert world.out == set()
 
 
 def test_two_requests_for_the_same_zone_start_one_run() -> None:

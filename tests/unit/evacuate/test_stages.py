@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from holdfast import EngineError, EngineUnavailable, Zone
+from holdfast import EngineError, EngineUnavailable, OutcomeUnknown, Zone
 from holdfast.evacuate.action import (
     CAPACITY_STAGE,
     RESTORE_CAPACITY_STAGE,
@@ -17,6 +17,7 @@ from holdfast.evacuate.action import (
     Action,
     ChangeState,
     Discovery,
+    OtherEvacuation,
     PlannedChange,
     Reading,
     Resource,
@@ -24,7 +25,7 @@ from holdfast.evacuate.action import (
     Unmovable,
 )
 from holdfast.evacuate.attempt import Attempt, Pace, Stop
-from holdfast.evacuate.journal import CLAIM_SECONDS, Entry, EntryState
+from holdfast.evacuate.journal import CLAIM_SECONDS, Entry, EntryState, RecordedRuns, Run, RunState
 from holdfast.evacuate.journals.memory import MemoryJournal
 from holdfast.evacuate.runner import Report, Runner
 from holdfast.evacuate.selection import Selection
@@ -414,3 +415,100 @@ def test_an_action_decides_how_many_of_its_resources_are_changed_at_the_same_tim
     runner.evacuate(runner.begin(plan, by="me@here"), plan)
     assert most[0] <= 2
     assert plane.writes == 40
+
+
+def test_a_second_zone_that_others_evacuate_during_a_long_stage_stops_the_run() -> None:
+    """The plan is older than the scale-out, which has taken minutes."""
+    clock, plane, fleet = MovingClock(), ControlPlane(1), ControlPlane(1)
+    found: list[OtherEvacuation] = []
+
+    class ScaleOut(RemoveZone):
+        evacuation_stage = SCALE_OUT_STAGE
+
+        def apply(self, entry: Entry) -> None:
+            super().apply(entry)
+            clock.advance(40)
+            found.append(OtherEvacuation(zone=OTHER, source="a colleague"))
+
+    class Shift(RemoveZone):
+        def discover(self, target: Target) -> Discovery:
+            return replace(super().discover(target), other_evacuations=list(found))
+
+    runner = Runner({"scale": ScaleOut(plane), "shift": Shift(fleet)}, MemoryJournal(), clock)
+    plan = runner.plan(TARGET)
+    report = runner.evacuate(runner.begin(plan, by="me@here"), plan)
+    assert fleet.zones == {"arn:000": {ZONE, OTHER}}
+    assert [each.note for each in report.problems] == [
+        f"not changed, because another zone is evacuated: {OTHER}, by a colleague"
+    ]
+
+
+def test_a_resource_that_an_action_does_not_understand_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:
+    """Its entry may be from another release."""
+    clock, plane, journal = MovingClock(), ControlPlane(3), MemoryJournal()
+    runner = Runner({"remove": RemoveZone(plane)}, journal, clock)
+    plan = runner.plan(TARGET)
+    runner.evacuate(runner.begin(plan, by="me@here"), plan)
+    broken = next(each for each in journal.read_entries(ZONE) if each.resource == "arn:001")
+    journal.write_entries([replace(broken, change={"run": TARGET.run})])
+    report = runner.restore(runner.claim(TARGET.run))
+    assert {each.resource: each.state for each in report.entries} == {
+        "arn:000": EntryState.RESTORED,
+        "arn:001": EntryState.RESTORING,
+        "arn:002": EntryState.RESTORED,
+    }
+    assert [each.note for each in report.problems] == ["unexpected error: KeyError('zone')"]
+    assert "failed unexpectedly" in caplog.text
+    journal.write_entries([replace(broken, number=report.run.number)])
+    assert runner.restore(runner.claim(TARGET.run)).run.state is RunState.RESTORED
+
+
+def test_an_action_that_fails_unexpectedly_while_it_looks_makes_accounts_unknown() -> None:
+    class Broken(RemoveZone):
+        def discover(self, target: Target) -> Discovery:
+            raise KeyError("Reservations")
+
+    found = Runner({"remove": Broken(ControlPlane(1))}, MemoryJournal(), MovingClock()).plan(TARGET).discoveries
+    assert found["remove"].unreadable[0].reason == "unexpected error: KeyError('Reservations')"
+
+
+def test_a_lost_reply_while_a_claim_is_renewed_gives_no_resource_up() -> None:
+    class Lossy(MemoryJournal):
+        failures = 0
+
+        def write_runs(self, runs: Sequence[Run], expected: int) -> RecordedRuns:
+            if self.failures:
+                self.failures -= 1
+                raise OutcomeUnknown("commit: connection lost")
+            return super().write_runs(runs, expected)
+
+    clock, plane, journal = MovingClock(), ControlPlane(3), Lossy()
+
+    def lose(_: str) -> None:
+        plane.before_write = lambda _: None
+        clock.advance(CLAIM_SECONDS * 0.6)
+        journal.failures = 2
+
+    plane.before_write = lose
+    runner = Runner({"remove": RemoveZone(plane)}, journal, clock)
+    plan = runner.plan(TARGET)
+    report = runner.evacuate(runner.begin(plan, by="me@here"), plan)
+    assert {each.state for each in report.entries} == {EntryState.APPLIED}
+
+
+def test_an_effect_that_is_missing_is_named_although_a_call_was_throttled_before() -> None:
+    class Slow(RemoveZone):
+        calls = 0
+
+        def read(self, entry: Entry) -> Reading:
+            self.calls += 1
+            if self.calls == 1:
+                raise EngineUnavailable("throttled")
+            return Reading(state=ChangeState.APPLIED, is_effective=False, note="3 of 5 healthy units")
+
+    runner = Runner({"remove": Slow(ControlPlane(1))}, MemoryJournal(), MovingClock())
+    plan = runner.plan(TARGET)
+    report = runner.evacuate(runner.begin(plan, by="me@here"), plan)
+    assert [each.note for each in report.problems] == [
+        "arn:000: its change was requested, but is not complete after 180 s: 3 of 5 healthy units"
+    ]

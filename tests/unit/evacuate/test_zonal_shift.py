@@ -346,6 +346,13 @@ def test_an_account_that_cannot_be_read_is_reported(
     assert (found.resources, found.unmovable) == ([], [])
 
 
+def test_an_account_in_which_the_region_is_disabled_is_reported(region: SimulatedRegion, action: ZonalShift) -> None:
+    """Not every refusal of STS is one that all services have."""
+    region.faults = fail_once("GetCallerIdentity", lambda: ServiceError("RegionDisabledException"))
+    (found,) = action.discover(TARGET).unreadable
+    assert "AWS refused GetCallerIdentity" in found.reason
+
+
 @pytest.fixture
 def second(cloud: Cloud) -> SimulatedRegion:
     """Another account, which calls the zones by other names."""

@@ -66,6 +66,8 @@ class SimulatedRegion:
         """Called with the name of each operation before it is carried out. It may raise ServiceError or ReplyLost."""
         self.subnets = {f"subnet-{number:017x}": name for number, name in enumerate(self.zones)}
         """The name of the zone of each subnet: at first one in each zone."""
+        self.vpcs: dict[str, str] = {}
+        """The VPCs of subnets that are not in the VPC of all others."""
         self.free_addresses: dict[str, int] = {}
         """The free IP addresses of subnets that have fewer than FREE_ADDRESSES."""
         self.tags: dict[str, dict[str, str]] = {}
@@ -189,6 +191,7 @@ class SimulatedRegion:
         found = [
             {
                 "SubnetId": subnet,
+                "VpcId": self.vpcs.get(subnet, "vpc-shop"),
                 "AvailabilityZone": name,
                 "AvailabilityZoneId": self.zones[name],
                 "AvailableIpAddressCount": self.free_addresses.get(subnet, FREE_ADDRESSES),

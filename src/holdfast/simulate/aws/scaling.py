@@ -133,6 +133,8 @@ class Metrics:
 
     series: dict[tuple[str, str, str, frozenset[tuple[str, str]]], dict[float, float]] = field(default_factory=dict)
     """Values by time, of each metric by its namespace, name, statistic and dimensions."""
+    failing: set[str] = field(default_factory=set)
+    """Names of metrics of which CloudWatch can read only a part."""
     chunk: int = 1000
     """Values of one metric in one result. AWS divides the values of a metric between pages, too."""
 
@@ -164,10 +166,15 @@ class Metrics:
                         "Label": query["MetricStat"]["Metric"]["MetricName"],
                         "Timestamps": [time for time, _ in chunk],
                         "Values": [value for _, value in chunk],
-                        "StatusCode": "Complete" if number == len(chunks) else "PartialData",
+                        "StatusCode": self._get_status(query, is_last=number == len(chunks)),
                     }
                 )
         return {"MetricDataResults": results}
+
+    def _get_status(self, query: Mapping[str, Any], *, is_last: bool) -> str:
+        if query["MetricStat"]["Metric"]["MetricName"] in self.failing:
+            return "InternalError"
+        return "Complete" if is_last else "PartialData"
 
     def _find(self, wanted: Mapping[str, Any], start: float, end: float) -> dict[float, float]:
         if wanted["Period"] != PERIOD:

@@ -87,7 +87,7 @@ class AutoScalingGroups:
             if group.get("Status"):
                 return Reading(state=ChangeState.GONE, note=f"the group is being deleted ({group['Status']})")
             if entry.state is EntryState.RESTORING:
-                existing = find_existing(session, removed)
+                existing = find_existing(session, removed, list_subnets(group))
                 return _add_progress(read_removal(list_subnets(group), removed, existing), group, entry.change)
         if not remove_subnets(list_subnets(group), removed):
             return Reading(state=ChangeState.DIFFERENT, note="others have removed its subnets in the other zones")
@@ -112,8 +112,9 @@ class AutoScalingGroups:
         session, change = self._accounts.find(entry.resource).session, entry.change
         client = session.client(SERVICE)
         with translate_refusals(session, BUSY):
-            existing = find_existing(session, change["removed"])
-            subnets = add_subnets(_read_subnets(client, entry), change["removed"], existing)
+            current = _read_subnets(client, entry)
+            existing = find_existing(session, change["removed"], current)
+            subnets = add_subnets(current, change["removed"], existing)
             _write_subnets(client, entry, change["before"] if set(subnets) == set(change["before"]) else subnets)
 
     def renew(self, entry: Entry, reading: Reading) -> None:

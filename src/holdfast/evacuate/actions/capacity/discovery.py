@@ -83,14 +83,14 @@ def discover_capacity(account: Account, target: Target, options: MeasurementOpti
             is_weak=need.is_weak,
             is_cross_zone=crossing[service.arn],
         )
-        growth = NOTHING
-        if options.scales_out:
+        growth, is_chosen = NOTHING, reader.is_chosen(service, target.selection)
+        if options.scales_out and is_chosen:
             growth = _plan_growth(service, capacity, target.zone, reader.count_addresses(service), quotas)
         if service.desired or any(service.units.values()):
             capacities.append(msgspec.structs.replace(capacity, added=growth.added, limit=growth.limit))
         names = [name for name, zone in reader.zones.items() if zone in service.units and zone != target.zone]
         hold = build_hold(service, growth, names)
-        if hold is not None:
+        if hold is not None and is_chosen:
             effects = _list_effects(service, hold, growth, schedules, options.now)
             resources.append(_build_resource(service, hold, effects))
     notes = [*reader.notes, *(f"{account.scope}: {each}" for each in sorted(quotas.problems))]
@@ -189,12 +189,16 @@ class _Reader:
         self._account = account
         self._session = account.reader
         self._subnets: list[Any] = []
+        self._is_tagged: Callable[[str], bool] = lambda _: True
         self.notes: list[str] = []
         self.zones: dict[str, Zone] = {}
         """The AZ-IDs, by the names of the account."""
 
     def read_services(self, target: Target) -> list[ScaledService]:
-        """Return the groups and services in the zone that the selection takes by tags and names."""
+        """Return the groups and services of the workload in the zone, whatever the selection takes of them.
+
+        A balancer that is moved alone sends its traffic to all of them.
+        """
         session = self._session
         with translate_refusals(session):
             described = session.client("ec2").describe_availability_zones()["AvailabilityZones"]
@@ -203,7 +207,10 @@ class _Reader:
             services = list_ecs_services(session)
             ecs = {"ServiceNamespace": "ecs"}
             targets = list(session.paginate("application-autoscaling", "describe_scalable_targets", **ecs))
-            is_tagged = find_tagged(self._account, target.selection)
+            self._is_tagged = find_tagged(self._account, target.selection)
+            is_in_scope = self._is_tagged
+            if target.scope.tags != target.selection.tags:
+                is_in_scope = find_tagged(self._account, target.scope)
         self._subnets = self._read(
             "subnets, and so their free IP addresses,", lambda: session.paginate("ec2", "describe_subnets")
         )
@@ -215,13 +222,15 @@ class _Reader:
         subnets = {each["SubnetId"]: Zone(each["AvailabilityZoneId"]) for each in self._subnets}
         found = read_groups(groups, self.zones, group_policies)
         found += read_services(services, self.zones, subnets, targets, service_policies)
-        # Types choose the resources that are moved. Their capacity is needed, even if a balancer alone is moved.
-        names = Selection(names=target.selection.names)
         return [
             each
             for each in found
-            if target.zone in each.units and is_tagged(each.arn) and names.matches(each.type, each.name)
+            if target.zone in each.units and is_in_scope(each.arn) and target.scope.matches(None, each.name)
         ]
+
+    def is_chosen(self, service: ScaledService, selection: Selection) -> bool:
+        """Return whether a service is held. Types do not matter: if only a balancer is moved, capacity is needed."""
+        return self._is_tagged(service.arn) and selection.matches(None, service.name)
 
     def read_cross_zone(self, services: Sequence[ScaledService]) -> dict[str, bool]:
         """Return whether the traffic of each service is spread over all zones, by ARN."""

@@ -102,6 +102,8 @@ def _read_service(
             request_targets=request_targets,
             cpu=Metric("AWS/ECS", "CPUUtilization", "Average", dimensions),
             cpu_target=cpu_target,
+            # Every task sends one sample in a minute.
+            past_running=Metric("AWS/ECS", "CPUUtilization", "SampleCount", dimensions),
         ),
         desired=service["desiredCount"],
         bounds=None if target is None else (target["MinCapacity"], target["MaxCapacity"]),

@@ -4,6 +4,7 @@ A group gets a higher MinSize. An ECS service gets its scale-in suspended, and a
 too. Neither shows who changed it, so a value counts as ours as long as it is the one that we set.
 """
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -111,8 +112,8 @@ class ServiceHold:
         if not (any(made) if is_restoring else all(made)):
             note = self._describe_left(session, hold, entry)
             return Reading(state=ChangeState.ABSENT, note=note, shows_owner=False)
-        is_effective = is_restoring or self._has_capacity(session, hold)
-        return Reading(state=ChangeState.APPLIED, is_effective=is_effective, shows_owner=False)
+        missing = "" if is_restoring else self._describe_missing(session, hold)
+        return Reading(state=ChangeState.APPLIED, note=missing, is_effective=not missing, shows_owner=False)
 
     def write(self, session: "AwsSession", hold: Hold, _: Entry, *, releases: bool) -> None:
         """Set or release a hold. Raise Conflict if the target was deleted meanwhile."""
@@ -150,12 +151,14 @@ class ServiceHold:
             found = session.client("ecs").describe_services(cluster=cluster, services=[name])["services"]
         return _describe_left(hold, found[0]["desiredCount"], entry) if found else ""
 
-    def _has_capacity(self, session: "AwsSession", hold: Hold) -> bool:
+    def _describe_missing(self, session: "AwsSession", hold: Hold) -> str:
+        """Return which units a hold waits for; "" if it waits for none."""
         if not hold.others and not hold.per_zone:
-            return True
+            return ""
         _, cluster, name = hold.name.split("/")
         with translate_refusals(session, BUSY):
-            return has_capacity(hold, count_tasks(session, cluster, serviceName=name).get(f"service:{name}", {}))
+            units = count_tasks(session, cluster, serviceName=name).get(f"service:{name}", Counter())
+        return "" if has_capacity(hold, units) else describe_missing(hold, units)
 
 
 def has_capacity(hold: Hold, units: Mapping[str, float]) -> bool:

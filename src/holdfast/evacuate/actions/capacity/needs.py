@@ -18,7 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from msgspec import Struct
 
 from holdfast._errors import HoldfastError
+from holdfast._names import format_count
 from holdfast.evacuate.action import PARALLEL_CALLS
+from holdfast.evacuate.refusals import translate_refusals
 
 if TYPE_CHECKING:
     from holdfast.engines.aws import AwsSession
@@ -29,6 +31,8 @@ PERIOD = 60
 have 20,160 of them, so that one metric always fits into one call."""
 MAX_QUERIES, MAX_DATAPOINTS = 500, 100_800
 """Metrics and datapoints of one call of GetMetricData, by the limits of AWS. With seven days, that is ten metrics."""
+_READ = ("Complete", "PartialData")
+"""The codes of results that were read. More values follow partial data, on the next page."""
 WELL_KNOWN = 0.9
 """Share of the minutes whose size must be known beside the load. With fewer, the evidence is weak."""
 ASSUMED_CPU = 60.0
@@ -96,24 +100,28 @@ class Needs(NamedTuple):
 def find_needs(session: "AwsSession", sources: Mapping[str, LoadSource], *, days: int, now: float) -> Needs:
     """Return the need of services in the last days. If CloudWatch cannot be read, their current sizes count."""
     known: dict[str, Need] = {}
-    notes: list[str] = []
+    problems: list[str] = []
     end = now - now % PERIOD
-    try:
-        for formula in _FORMULAS:
-            left = {each: source for each, source in sources.items() if each not in known}
-            metrics = {each for source in left.values() for each in formula.list_metrics(source)}
-            series = read_series(session, metrics, end - days * 86_400, end)
-            found = {each: formula.compute(source, series, days) for each, source in left.items()}
-            known |= {each: need for each, need in found.items() if need is not None}
-    except (HoldfastError, session.client("cloudwatch").exceptions.ClientError) as error:
-        notes.append(
-            f"CloudWatch cannot be read, so the highest load is unknown, and current sizes are used instead: {error}"
-        )
+    for formula in _FORMULAS:
+        left = {each: source for each, source in sources.items() if each not in known}
+        metrics = {each for source in left.values() for each in formula.list_metrics(source)}
+        series = read_series(session, metrics, end - days * 86_400, end, problems)
+        found = {each: formula.compute(source, series, days) for each, source in left.items()}
+        known |= {each: need for each, need in found.items() if need is not None}
+    notes = []
+    if problems:
+        text = f"{format_count(len(problems), 'call')} of CloudWatch failed, so some loads are unknown, and weaker"
+        notes.append(f"{text} evidence is used instead: {problems[0]}")
     return Needs({each: known.get(each, use_current_size(source)) for each, source in sources.items()}, notes)
 
 
-def read_series(session: "AwsSession", metrics: Collection[Metric], start: float, end: float) -> dict[Metric, Series]:
-    """Return the values of metrics. Those without any value are missing. Raise the errors of a read."""
+def read_series(
+    session: "AwsSession", metrics: Collection[Metric], start: float, end: float, problems: list[str]
+) -> dict[Metric, Series]:
+    """Return the values of metrics. Those without any value are missing, and so are those that cannot be read.
+
+    The reasons for the latter are added to `problems`.
+    """
     size = max(min(MAX_QUERIES, MAX_DATAPOINTS // int((end - start) // PERIOD)), 1)
 
     def read(batch: Sequence[Metric]) -> list[tuple[Metric, Series]]:
@@ -123,11 +131,21 @@ def read_series(session: "AwsSession", metrics: Collection[Metric], start: float
             "EndTime": datetime.fromtimestamp(end, UTC),
         }
         values: list[dict[float, float]] = [{} for _ in batch]
-        # The values of one metric may be on several pages.
-        for result in session.paginate("cloudwatch", "get_metric_data", **arguments):
-            seconds = (each.timestamp() for each in result["Timestamps"])
-            values[int(result["Id"][1:])].update(zip(seconds, result["Values"], strict=True))
-        return [(metric, found) for metric, found in zip(batch, values, strict=True) if found]
+        failed: set[int] = set()
+        try:
+            with translate_refusals(session):
+                # The values of one metric may be on several pages.
+                for result in session.paginate("cloudwatch", "get_metric_data", **arguments):
+                    number, seconds = int(result["Id"][1:]), (each.timestamp() for each in result["Timestamps"])
+                    values[number].update(zip(seconds, result["Values"], strict=True))
+                    if result["StatusCode"] not in _READ:
+                        failed.add(number)  # some of its values are missing, perhaps the highest
+                        problems.append(f"{batch[number].name}: {result['StatusCode']}")
+        except HoldfastError as error:
+            problems.append(str(error))
+            return []
+        found = [each for number, each in enumerate(zip(batch, values, strict=True)) if number not in failed]
+        return [(metric, series) for metric, series in found if series]
 
     chosen = sorted(metrics)
     batches = [chosen[number : number + size] for number in range(0, len(chosen), size)]
@@ -196,10 +214,18 @@ def _compute_by_cpu(source: LoadSource, series: Mapping[Metric, Series], target:
     load, percent, running = max(loads)
     is_weak = sum(time in past for time in cpu) < WELL_KNOWN * len(cpu)
     which = "" if running in past.values() else "current "
-    known_days = len(cpu) * PERIOD / 86_400
+    known_days = len({time // 3600 for time in cpu}) / 24  # some metrics have a datapoint every five minutes
     seen = "" if known_days >= WELL_KNOWN * days else f", of which {known_days:.1f} have data"
     text = f"{percent:.3g} % CPU of {running:g} {which}{source.unit}s at the highest load of {days} days{seen}"
-    return Need(units=load / target * source.weight, basis=f"{text}, and a target of {target:g} %", is_weak=is_weak)
+    units, basis = load / target * source.weight, f"{text}, and a target of {target:g} %"
+    if is_weak and units < source.desired:
+        # At the highest load, there may have been many more units than now. So the need is not known to be smaller.
+        return Need(
+            units=source.desired,
+            basis=f"its current desired size, because past sizes are unknown; {basis}",
+            is_weak=True,
+        )
+    return Need(units=units, basis=basis, is_weak=is_weak)
 
 
 class _Formula(NamedTuple):

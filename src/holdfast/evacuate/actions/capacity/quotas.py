@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast._errors import HoldfastError
+from holdfast._errors import EngineError, HoldfastError
 from holdfast.evacuate.actions.capacity.needs import PERIOD, Metric, read_series
 from holdfast.evacuate.actions.capacity.services import ScaledService
 from holdfast.evacuate.refusals import translate_refusals
@@ -96,7 +96,10 @@ class Quotas:
             tuple(sorted(usage.get("MetricDimensions", {}).items())),
         )
         end = self._now - self._now % PERIOD
-        series = read_series(self._session, [metric], end - _USAGE_SECONDS, end).get(metric)
+        problems: list[str] = []
+        series = read_series(self._session, [metric], end - _USAGE_SECONDS, end, problems).get(metric)
+        if problems:
+            raise EngineError(problems[0])
         return None if series is None else _Quota(found["Value"], max(series.values()))
 
     def _count_vcpus(self, service: ScaledService) -> float:

@@ -5,7 +5,7 @@ that ECS has rolled back is reported. UpdateService replaces the whole network c
 sent get their defaults, so all of it is sent, as it is at that time.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
@@ -104,7 +104,7 @@ class EcsServices:
             return Reading(state=ChangeState.GONE, note=str(error))
         removed = entry.change["removed"]
         if entry.state is EntryState.RESTORING:
-            return _read_restored(service, entry, _find_existing(account, entry))
+            return _read_restored(service, entry, _find_existing(account, entry, get_subnets(service)))
         reading = read_removal(get_subnets(service), removed, None)
         problem = _find_return(service, entry)
         if problem:
@@ -135,7 +135,7 @@ class EcsServices:
         account = self._accounts.find(entry.resource)
         current = get_subnets(service := _describe(account, entry))
         removed, before = entry.change["removed"], entry.change["network"]["subnets"]
-        wanted = add_subnets(current, removed, _find_existing(account, entry))
+        wanted = add_subnets(current, removed, _find_existing(account, entry, current))
         if wanted == list(current):
             raise EngineUnavailable(f"others have just added the subnets of {entry.zone} to {entry.resource} again")
         if set(wanted) == set(before):
@@ -198,9 +198,9 @@ def _describe(account: Account, entry: Entry) -> Description:
     return service
 
 
-def _find_existing(account: Account, entry: Entry) -> frozenset[str]:
+def _find_existing(account: Account, entry: Entry, current: Sequence[str]) -> frozenset[str]:
     with translate_refusals(account.session, REFUSALS):
-        return find_existing(account.session, entry.change["removed"])
+        return find_existing(account.session, entry.change["removed"], current)
 
 
 def _update(account: Account, entry: Entry, network: Mapping[str, Any]) -> None:

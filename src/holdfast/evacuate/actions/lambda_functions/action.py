@@ -93,7 +93,7 @@ class LambdaFunctions:
         except NotFound as error:
             return Reading(state=ChangeState.GONE, note=str(error))
         is_restore = entry.state is EntryState.RESTORING
-        existing = _find_existing(account, entry) if is_restore else None
+        existing = _find_existing(account, entry, get_subnets(function)) if is_restore else None
         status, state = function.get("LastUpdateStatus"), function.get("State")
         is_effective = status != "InProgress" and state != "Pending"
         reading = read_removal(get_subnets(function), removed, existing, is_effective=is_effective)
@@ -119,7 +119,8 @@ class LambdaFunctions:
     def restore(self, entry: Entry, reading: Reading) -> None:  # noqa: ARG002 - the subnets are read again
         account, before = self._accounts.find(entry.resource), entry.change["network"]["SubnetIds"]
         function = _get_configuration(account, entry)
-        wanted = add_subnets(get_subnets(function), entry.change["removed"], _find_existing(account, entry))
+        current = get_subnets(function)
+        wanted = add_subnets(current, entry.change["removed"], _find_existing(account, entry, current))
         _update(account, entry, function, before if set(wanted) == set(before) else wanted)
 
     def renew(self, entry: Entry, reading: Reading) -> None:
@@ -138,9 +139,9 @@ def _get_configuration(account: Account, entry: Entry) -> Configuration:
     return found
 
 
-def _find_existing(account: Account, entry: Entry) -> frozenset[str]:
+def _find_existing(account: Account, entry: Entry, current: Sequence[str]) -> frozenset[str]:
     with translate_refusals(account.session, REFUSALS):
-        return find_existing(account.session, entry.change["removed"])
+        return find_existing(account.session, entry.change["removed"], current)
 
 
 def _update(account: Account, entry: Entry, function: Configuration, subnets: Sequence[str]) -> None:
