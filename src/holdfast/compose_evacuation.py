@@ -47,6 +47,7 @@ def open_evacuator(
     Raise NotFound if a zone would be marked as out in a store that no server reads.
     """
     writer = writer or StatusWriter(_open_statuses(settings, databases), databases.clock)
+    has_status_store = not isinstance(writer.store, MemoryStatusStore)
 
     def find_zones(workload: str | None, zone: Zone) -> Collection[Zone]:
         """Return the zones of a workload; for all workloads, those of the one that has the fewest others."""
@@ -70,6 +71,7 @@ def open_evacuator(
             find_selection=find_selection,
             progress=progress,
             build_tag_filter=partial(build_tag_filter, accounts),
+            has_status_store=has_status_store,
         )
 
 

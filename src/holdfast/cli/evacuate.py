@@ -4,7 +4,7 @@ Needs only the settings, AWS credentials and the journal, not the server. With -
 """
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from time import time
@@ -34,8 +34,9 @@ from holdfast.compose_evacuation import read_runs
 from holdfast.config import load
 from holdfast.evacuate import GuardName, Proposal
 from holdfast.evacuate.action import PlannedChange
+from holdfast.evacuate.claims import find_ended_holders
 from holdfast.evacuate.guards import describe_refusals
-from holdfast.evacuate.journal import EntryState, Run, RunState, require_no_open_run
+from holdfast.evacuate.journal import EntryState, RecordedRuns, Run, RunState, is_held, require_no_open_run
 from holdfast.evacuate.runner import Report
 from holdfast.evacuate.selection import Selection
 
@@ -64,6 +65,8 @@ class SelectionOptions:
         return Selection(types=self.type, names=self.name, tags=tags)
 
 
+MAX_NAMES = 4
+"""Resources with the same problem that a report names. More of them are counted."""
 EVERYTHING = SelectionOptions()
 ZoneToRestore: TypeAlias = Annotated[str | None, Parameter(name="ZONE", help="An AZ-ID such as use1-az1.")]
 
@@ -232,12 +235,13 @@ def runs(*, options: ZoneOptions = ZONES, json: Json = False) -> None:
     if not found:
         print_result(found, f"there are no evacuations yet ({location})", as_json=json)
         return
+    ended = find_ended_holders(RecordedRuns(0, tuple(found)))
     rows = [
         (
             each.id,
             each.zone,
             each.workload or "(all)",
-            _describe_state(each),
+            _describe_state(each, ended),
             format_time(each.started),
             each.by,
             each.reason,
@@ -247,7 +251,9 @@ def runs(*, options: ZoneOptions = ZONES, json: Json = False) -> None:
     print_rows(found, ("run", "zone", "workload", "state", "started", "by", "reason"), rows, as_json=json)
 
 
-def _describe_state(run: Run) -> str:
+def _describe_state(run: Run, ended: Collection[str]) -> str:
+    if run.state in (RunState.EVACUATING, RunState.RESTORING) and not is_held(run, time(), ended):
+        return f"interrupted while {run.state}"
     return f"partly {run.state}" if run.is_partial and run.state is RunState.EVACUATED else run.state
 
 
@@ -416,9 +422,13 @@ def _print_report(report: Report, evacuations: Evacuations, options: ZoneOptions
         print(f"  {type_}: {counts}{_judge_majority(type_, states)}")
     for text in dict.fromkeys(f"{each.scope} cannot be read: {each.reason}" for each in report.unreadable):
         print(f"  not evacuated: {text}")
-    remarks = [each for each in report.entries if each.note and each.state in (EntryState.APPLIED, EntryState.RESTORED)]
-    for entry in (*report.problems, *remarks):
-        print(f"  {words[entry.state]}: {entry.type} {entry.name or entry.resource}: {entry.note}")
+    waiting = [each for each in report.entries if report.is_restore and each.state is EntryState.APPLIED and each.note]
+    by_note: dict[tuple[EntryState, str], list[str]] = {}
+    for entry in (*report.problems, *waiting, *report.remarks):
+        by_note.setdefault((entry.state, entry.note), []).append(f"{entry.type} {entry.name or entry.resource}")
+    for (state, note), names in by_note.items():
+        shown = ", ".join(names) if len(names) <= MAX_NAMES else f"{len(names)} resources"
+        print(f"  {words[state]}: {shown}: {note}")
     if report.waits_for_capacity:
         left = {each.type for each in report.entries if each.state is EntryState.APPLIED} - {"capacity-hold"}
         command = _build_command("restore", run.zone, run.workload, options)

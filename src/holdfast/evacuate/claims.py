@@ -165,7 +165,7 @@ class Claim:
             yield
         except KeyboardInterrupt:
             with suppress(HoldfastError):
-                self.update(state=state, types=(), by_server=False, holder="", held_until=0.0)
+                self.update(state=state, types=(), is_partial=True, by_server=False, holder="", held_until=0.0)
             raise
 
     def _write(self, wanted: Run) -> Run:

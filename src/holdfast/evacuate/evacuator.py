@@ -60,13 +60,16 @@ class Evacuator:
         find_selection: Callable[[str | None], Selection] = lambda _: Selection(),
         progress: Progress | None = None,
         build_tag_filter: TagFilterBuilder = lambda _: lambda _: True,
+        has_status_store: bool = True,
     ) -> None:
         """`find_zones` is called with a workload, or None for all of them, and a zone; `read_verdicts` with a workload.
 
         `find_selection` returns the resources of a workload, or of all of them.
         `progress` is called with the outcome of each resource, in any thread. `build_tag_filter` returns a function
-        that says whether the resource with an ARN has the tags of a selection.
+        that says whether the resource with an ARN has the tags of a selection. Without `has_status_store`, the guards
+        say that `statuses` tell nothing.
         """
+        self._has_status_store = has_status_store
         self._journal = journal
         self._statuses = statuses
         self._clock = clock
@@ -212,6 +215,7 @@ class Evacuator:
             runs=self._journal.read_runs(),
             discoveries=discoveries,
             verdict=verdict,
+            has_status_store=self._has_status_store,
         )
         return check_guards(situation, overrides)
 

@@ -74,6 +74,8 @@ class Situation(Struct, frozen=True, kw_only=True):
     """The resources and signs that each action found, by its name."""
     verdict: Verdict | None
     """The current verdict of the workload; None if there is no detection."""
+    has_status_store: bool = True
+    """Whether there is a status store, so that `states` says something."""
 
 
 class _Finding(NamedTuple):
@@ -136,6 +138,11 @@ def _check_other_zone(situation: Situation) -> _Finding:
     )
     if not signs:
         resources = format_count(sum(len(found.resources) for found in situation.discoveries.values()), "resource")
+        if not situation.has_status_store:
+            text = f"no other zone is shifted, according to the journal and {resources}"
+            return _Finding(
+                True, f"{text}; NOT CHECKED: there is no status store here that could say which zones are out"
+            )
         return _Finding(
             True, f"no other zone is out or shifted, according to the journal, the status store and {resources}"
         )

@@ -214,16 +214,18 @@ def require_no_open_run(runs: Sequence[Run], zone: Zone, workload: str | None, n
     """Raise Conflict, which says what to do, if the zone is evacuated already, for this workload or for all."""
     for each in runs:
         if each.is_open and each.zone == zone and each.overlaps(zone, workload):
-            raise Conflict(f"{describe_run(each, now)}: {_ADVICE[each.state].format(zone=zone)}")
+            raise Conflict(f"{describe_run(each, now)}: {_advise(each, now)}")
 
 
-_ADVICE = {
-    RunState.EVACUATING: (
-        "continue it with `holdfast zone resume {zone}`, or undo it with `holdfast zone restore {zone}`"
-    ),
-    RunState.EVACUATED: "undo it with `holdfast zone restore {zone}`",
-    RunState.RESTORING: "finish restoring it with `holdfast zone restore {zone}`",
-}
+def _advise(run: Run, now: float) -> str:
+    """Return what to do about an open run before another one can begin."""
+    resume, restore = (f"`holdfast zone {each} {run.zone}`" for each in ("resume", "restore"))
+    begin = "a process is at work: wait until it has ended; if it has died, " if is_held(run, now) else ""
+    if run.state is RunState.RESTORING:
+        return f"{begin}finish restoring it with {restore}"
+    if run.state is RunState.EVACUATING or run.is_partial:
+        return f"{begin}continue it with {resume}, or undo it with {restore}"
+    return f"{begin}undo it with {restore}"
 
 
 def is_held(run: Run, now: float, ended: Collection[str] = ()) -> bool:
@@ -271,8 +273,9 @@ def describe_run(run: Run, now: float) -> str:
     """Return who evacuates which zone, and since when."""
     verb = "has" if run.state is RunState.EVACUATED else "is"
     age = format_count(round(max(now - run.started, 0.0) / 60), "minute")
+    partly = "partly " if run.is_partial and run.state is RunState.EVACUATED else ""
     return (
-        f"run {run.id}, which {run.by} started {age} ago, {verb} {run.state} {run.zone} for "
+        f"run {run.id}, which {run.by} started {age} ago, {verb} {partly}{run.state} {run.zone} for "
         f"{run.workload or 'all workloads'}"
     )
 

@@ -34,7 +34,8 @@ def build_runbook(
     )
     lines = [kind.terraform.strip() for kind in map(ACTIONS.get, actions) if kind.terraform]
     if lines:
-        text += "\n## Terraform\n\n```terraform\n" + "\n\n".join(lines) + "\n```\n"
+        text += "\n## Terraform\n\nIf a kind of resource is listed twice, put both lists into one `ignore_changes`.\n"
+        text += "\n```terraform\n" + "\n\n".join(lines) + "\n```\n"
     return text
 
 
@@ -69,7 +70,14 @@ repeat both.
 ## If a guard refuses
 
 Read what it found. If you know better, repeat the command with `--override GUARD`. The guard and your `--reason` are
-recorded. While the Holdfast server is down, there is no verdict: use `--override verdict`.
+recorded. While the Holdfast server is down, there is no verdict: look at your own dashboards. The prompt asks whether
+you evacuate without one; with `--yes`, add `--override verdict`. If `capacity` refuses, add capacity in the other zones
+first.
+
+## If traffic must return before capacity does
+
+A restore returns instances, tasks and functions first, and traffic when they are healthy. `holdfast zone restore` with
+`--type load-balancer --type status` returns traffic alone.
 
 ## IAM policy
 
@@ -113,7 +121,8 @@ Evacuate:
 $ holdfast zone evacuate {scope} --reason "..."
 ```
 
-Only if that was interrupted:
+If that was interrupted, and every few hours until you restore, because zonal shifts expire after 12 hours (a server, or
+`zone evacuate --stay`, renews them):
 
 ```console
 $ holdfast zone resume {scope}

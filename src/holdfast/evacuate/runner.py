@@ -45,8 +45,8 @@ MAX_WAITING = 128
 MAX_LOOK_AGE = 30.0
 """Seconds after which a run looks again, before its next stage, whether others evacuate another zone."""
 
-UNREADABLE = "unreadable"
-"""The name of the guard that asks whether everything could be read."""
+UNREADABLE, CAPACITY = "unreadable", "capacity"
+"""The names of the guards that ask whether everything could be read, and whether the other zones suffice."""
 
 Progress = Callable[[Entry], None]
 
@@ -88,7 +88,13 @@ class Report(Struct, frozen=True, kw_only=True):
         """True if something is left to do."""
         if self.is_restore:
             return self.run.is_open
-        return bool(self.problems or self.unreadable)
+        return bool(self.problems or self.unreadable or self.remarks)
+
+    @property
+    def remarks(self) -> Sequence[Entry]:
+        """The resources that were changed or restored, but not completely, such as nodes on which pods are left."""
+        done = EntryState.RESTORED if self.is_restore else EntryState.APPLIED
+        return [each for each in self.entries if each.state is done and each.note]
 
     @property
     def problems(self) -> Sequence[Entry]:
@@ -139,6 +145,8 @@ class Runner:
             changes[name] = [each for each in planned if isinstance(each, PlannedChange)]
             unmovable += [each for each in planned if isinstance(each, Unmovable)]
         moved = {each.resource.id for planned in changes.values() for each in planned}
+        # Nodes and node pools of a cluster are moved in place of the cluster.
+        moved |= {arn for each in moved for arn in [each.partition("/nodes")[0]] if ":cluster/" in arn}
         staying = [each for each in unmovable if each.resource.id not in moved and _is_chosen(each.resource, target)]
         return Plan(target=target, changes=changes, unmovable=staying, discoveries=found)
 
@@ -200,11 +208,12 @@ class Runner:
                 for entry in self._change_all(stage, claim, EntryState.INTENDED, stop):
                     final[entry.resource] = entry
                     is_missing = entry.state not in (EntryState.APPLIED, EntryState.FOUND)
-                    if is_missing and entry.change.get(STOPS_RUN_IF_FAILED) and not stop.reason:
-                        name = entry.name or entry.resource
+                    is_needed = entry.change.get(STOPS_RUN_IF_FAILED) and CAPACITY not in run.overrides
+                    if is_missing and is_needed and not stop.reason:
                         stop.reason = (
-                            f"not changed: {name} has not enough capacity in the other zones yet (scale_out_first). "
-                            f"When it has, run `holdfast zone resume {run.zone}`"
+                            f"not changed, because {entry.name or entry.resource} has not enough capacity in the other "
+                            f"zones yet (scale_out_first). When it has, run `holdfast zone resume {run.zone}`. To move "
+                            "traffic without it, restore the run, and evacuate again with --override capacity"
                         )
         unreadable = [each for found in plan.discoveries.values() for each in found.unreadable]
         report = Report(run=run, entries=list(final.values()), unreadable=unreadable)

@@ -8,6 +8,7 @@ from holdfast import Zone
 from holdfast.demo.process import Child
 from holdfast.evacuate.action import Target
 from holdfast.evacuate.actions.zonal_shift import ZonalShift
+from holdfast.simulate.aws.control_plane import main
 from tests.integration.evacuate.child import open_accounts
 
 
@@ -24,3 +25,13 @@ def test_a_process_serves_an_account_until_it_is_stopped(tmp_path: Path, monkeyp
         assert [each.resource.name for each in found.unmovable] == ["legacy"]
     assert child.has_ended()
     assert log.read_text() == ""
+
+
+@pytest.mark.parametrize("text", ["shop", "queue:shop", "group:shop:six", "group::6"])
+def test_a_resource_that_is_not_understood_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    monkeypatch.setattr("sys.argv", ["control_plane", "--zones", "use1-az1", "--add", text])
+    with pytest.raises(SystemExit):
+        main()
+    assert f"--add {text}: expected KIND:NAME" in capsys.readouterr().err

@@ -306,9 +306,8 @@ class TestCapacity:
         del region.subnets[deleted]
         restored = run("zone", "restore", ONE)
         assert restored.code == 0
-        assert (
-            f"auto-scaling-group jobs: {deleted} cannot be added again: deleted, or in another VPC now" in restored.out
-        )
+        names = "auto-scaling-group jobs, ecs-service web, lambda-function cart"
+        assert f"  restored: {names}: {deleted} cannot be added again: deleted, or in another VPC now\n" in restored.out
 
 
 class TestEvacuate:
@@ -506,6 +505,7 @@ class TestResume:
         assert "holdfast zone resume use1-az1" in ran.err
         assert (find_out(run), list_active(region)) == ([ONE], [])
         assert [each["state"] for each in run("zone", "runs", "--json").result] == ["evacuating"]
+        assert list_states(run) == ["interrupted while evacuating"]
         again = evacuate(run, ONE, "--override", "pause")
         assert (again.code, "`holdfast zone resume use1-az1`" in again.err) == (1, True)
         report = run("zone", "resume", "--json").result
@@ -689,7 +689,8 @@ def test_whether_most_status_stores_have_the_zone_as_out_is_told(
     ran = evacuate(run)
     assert ran.code == 1
     assert told in ran.out
-    assert "  failed: status toy:s0: the policy of this store does not allow it\n" in ran.out
+    names = ", ".join(f"status toy:s{number}" for number in range(closed))
+    assert f"  failed: {names}: the policy of this store does not allow it\n" in ran.out
     assert [each.is_out(time.time()) for each in stores["s2"].read()] == [True]
     restored = run("zone", "restore", "use1-az1")
     assert (restored.code, "majority" in restored.out) == (0, False), "what failed to change needs no restore"

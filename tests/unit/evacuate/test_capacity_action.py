@@ -597,9 +597,11 @@ def test_capacity_is_added_before_traffic_is_moved(
     report = restore(runner)
     assert report.problems == []
     assert shop.sizes == BEFORE
-    assert {each.note for each in report.entries if each.note} == {
-        "its desired size is 11, and was 6 before the evacuation. No scaling policy lowers it: set it by hand"
-    }, "a policy lowers the size of the group"
+    (note,) = {each.note for each in report.entries if each.note}  # a policy lowers the size of the group
+    assert note == (
+        "its desired size is 11, and was 6 before the evacuation. No scaling policy lowers it: set it by hand: "
+        "aws ecs update-service --cluster main --service cart --desired-count 6 --region us-east-1"
+    )
 
 
 def test_traffic_stays_if_capacity_does_not_come(
@@ -611,7 +613,7 @@ def test_traffic_stays_if_capacity_does_not_come(
     runner = Runner({"capacity": growing, "zonal-shift": shift}, MemoryJournal(), region.arc.clock)
     report = evacuate(runner)
     assert states(report) == {"shop": EntryState.INTENDED, "cart": EntryState.APPLIED, "front": EntryState.FAILED}
-    assert notes(report)["front"].startswith("not changed: shop has not enough capacity in the other zones yet")
+    assert notes(report)["front"].startswith("not changed, because shop has not enough capacity in the other zones yet")
     assert "not complete after 600 s: 4 of 7 healthy units in the other zones" in notes(report)["shop"]
     assert region.arc.shifts == []
     restore(runner)
@@ -637,6 +639,22 @@ def test_scale_out_is_bounded_by_maximum_and_addresses(
     assert (found.added, found.limit) == (added, limit)
     if limit:
         assert f": {limit})" in ask_guard(growing.discover(TARGET))
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_units_that_no_policy_removes_are_removed_by_a_restore(
+    region: SimulatedRegion, shop: Shop, growing: Capacity, is_changed: bool
+) -> None:
+    """Unless others have changed the desired size meanwhile."""
+    runner = Runner({"capacity": growing}, MemoryJournal(), region.arc.clock)
+    evacuate(runner)
+    group = region.groups.get(shop.group)
+    assert group.desired > 6
+    if is_changed:
+        group.desired = 12
+    report = restore(runner)
+    assert (group.min_size, group.desired) == (1, 12 if is_changed else 6)
+    assert ("its desired size is 12, and was 6" in notes(report)["shop"]) == is_changed
 
 
 @pytest.mark.parametrize(

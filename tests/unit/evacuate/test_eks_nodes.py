@@ -229,6 +229,10 @@ def test_pods_that_stay_at_the_deadline_are_named_with_their_budget(kube: Simula
     )
     assert entry.note.endswith(" and 2 more")
     assert list(kube.calls).count("POST eviction") < 7 * 45  # every 15 seconds, not at every look
+    plan = runner.plan(TARGET)
+    report = runner.evacuate(runner.claim(TARGET.run), plan)
+    assert report.is_partial, "a resumed run says so again"
+    assert report.entries[0].note.startswith("pods that are left after 600 s: shop/web0")
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,13 @@ def test_nothing_refuses_a_clear_situation() -> None:
     assert list_refusals(results) == []
 
 
+def test_a_guard_names_only_what_was_read() -> None:
+    found = check_guards(replace(CLEAR, has_status_store=False), {})
+    other_zone = next(each for each in found if each.name is GuardName.OTHER_ZONE)
+    assert other_zone.passed
+    assert "NOT CHECKED: there is no status store here" in other_zone.finding
+
+
 def test_of_many_services_without_enough_capacity_three_are_named() -> None:
     services = [
         ServiceCapacity(id=name, name=name, type="group", by_zone={ONE: 4, TWO: 1200}, need=1200.4, basis="a guess")

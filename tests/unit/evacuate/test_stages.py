@@ -125,9 +125,24 @@ def test_a_run_whose_capacity_is_not_scaled_out_first_moves_no_traffic() -> None
     fleet.planes[0].before_write = refuse
     report = fleet.evacuate()
     assert list_states(report) == dict.fromkeys(("first", "second"), EntryState.FAILED)
-    assert report.entries[1].note.startswith("not changed: first has not enough capacity in the other zones yet")
+    assert report.entries[1].note.startswith("not changed, because first has not enough capacity in the other")
     assert fleet.zones == [{ZONE, OTHER}] * 2
     assert fleet.planes[1].writes == 0
+
+
+def test_with_the_override_of_capacity_a_failed_scale_out_stops_nothing() -> None:
+    """AWS may refuse launches just when a zone fails."""
+    fleet = Fleet(ScaleOut)
+
+    def refuse(_: str) -> None:
+        raise EngineError("InsufficientInstanceCapacity")
+
+    fleet.planes[0].before_write = refuse
+    plan = fleet.runner.plan(TARGET)
+    claim = fleet.runner.begin(plan, by="me@here", overrides={"capacity": "seen"})
+    report = fleet.runner.evacuate(claim, plan)
+    assert list_states(report) == {"first": EntryState.FAILED, "second": EntryState.APPLIED}
+    assert fleet.zones == [{ZONE, OTHER}, {OTHER}]
 
 
 def test_a_change_that_others_have_just_made_is_not_undone_although_nothing_shows_who_made_it() -> None:

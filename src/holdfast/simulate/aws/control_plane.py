@@ -141,8 +141,9 @@ def main() -> None:
         action="append",
         default=[],
         metavar="KIND:NAME[:NUMBER][:disabled]",
-        help=f"a resource in all zones, by its kind: {', '.join(ARNS)} or function. NUMBER: the instances of a group, "
-        "which may grow to twice as many. Zonal shift is enabled, except with `:disabled`",
+        help=f"a resource in all zones, by its kind: {', '.join(ARNS)}, service (of ECS) or function. NUMBER: the "
+        "instances of a group, which may grow to twice as many, or the tasks of a service. Zonal shift is enabled, "
+        "except with `:disabled`",
     )
     parser.add_argument(
         "--seconds", type=float, default=LAUNCH_SECONDS, help="time until an instance runs or a function has changed"
@@ -151,8 +152,13 @@ def main() -> None:
     zones = [Zone(each) for each in arguments.zones.split(",")]
     region = SimulatedRegion(SystemClock(), zones, account=arguments.account, region=arguments.region)
     region.functions.update_seconds = arguments.seconds
+    region.ecs.deploy_seconds = arguments.seconds
     for text in arguments.add:
-        kind, name, *rest = text.split(":")
+        kind, _, tail = text.partition(":")
+        name, *rest = tail.split(":")
+        is_valid = all(each.isdecimal() or each == "disabled" for each in rest)
+        if kind not in (*ARNS, "function", "service") or not name or not is_valid:
+            parser.error(f"--add {text}: expected KIND:NAME[:NUMBER][:disabled], such as group:shop:6")
         _add_resource(region, kind, name, rest, launch_seconds=arguments.seconds)
     stop = threading.Event()
     signal.signal(signal.SIGTERM, lambda *_: stop.set())
@@ -169,6 +175,8 @@ def _add_resource(region: SimulatedRegion, kind: str, name: str, rest: Sequence[
     is_enabled = "disabled" not in rest
     if kind == "function":
         region.functions.add(name)
+    elif kind == "service":
+        region.ecs.add("main", name, desired=count or len(zones))
     elif kind == "group":
         spread = {zone: len(range(number, count, len(zones))) for number, zone in enumerate(zones)}
         arn = region.groups.add(name, spread, max_size=2 * count, is_enabled=is_enabled)

@@ -159,7 +159,7 @@ def _list_effects(
     effects = []
     if growth.size:
         effects.append(f"starts {growth.added:g} more {service.load.unit}s in the other zones before traffic is moved")
-        if not service.has_policies:
+        if not service.has_policies and service.type != GROUP:
             effects.append("no scaling policy removes them after a restore: set its desired size back by hand")
     if not service.runs_schedules:
         return effects

@@ -7,6 +7,7 @@ too. Neither shows who changed it, so a value counts as ours as long as it is th
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from shlex import join
 from typing import TYPE_CHECKING, Any
 
 from msgspec import Struct
@@ -14,7 +15,7 @@ from msgspec import Struct
 from holdfast._errors import Conflict
 from holdfast.evacuate.action import ChangeState, Reading
 from holdfast.evacuate.actions.capacity.ecs_tasks import DIMENSION
-from holdfast.evacuate.actions.capacity.services import count_group_units
+from holdfast.evacuate.actions.capacity.services import GROUP, count_group_units
 from holdfast.evacuate.ecs import count_tasks
 from holdfast.evacuate.journal import Entry, EntryState
 from holdfast.evacuate.refusals import BUSY, translate_refusals
@@ -80,9 +81,13 @@ class GroupHold:
 
     def write(self, session: "AwsSession", hold: Hold, entry: Entry, *, releases: bool) -> None:
         """Set or release a hold. Raise Conflict if the group was deleted meanwhile."""
-        size = hold.before if releases else hold.held
+        arguments = {"MinSize": hold.before if releases else hold.held}
+        if releases and hold.size_before:
+            group = self._find(session, hold, entry)
+            if group is not None and group["DesiredCapacity"] == hold.held:  # nobody else has changed it
+                arguments["DesiredCapacity"] = hold.size_before
         with _noticing_deletion(session, hold.name, lambda: self._find(session, hold, entry) is None):
-            session.client("autoscaling").update_auto_scaling_group(AutoScalingGroupName=hold.name, MinSize=size)
+            session.client("autoscaling").update_auto_scaling_group(AutoScalingGroupName=hold.name, **arguments)
 
     def _find(self, session: "AwsSession", hold: Hold, entry: Entry) -> Mapping[str, Any] | None:
         """Return the group, unless it is being deleted. Another group with the same name is not it."""
@@ -185,9 +190,14 @@ def _describe_left(hold: Hold, size: int, entry: Entry) -> str:
     """Return which units of a released service nobody removes; "" if there are none, or it is not released yet."""
     if not hold.size_before or size <= hold.size_before or entry.state is not EntryState.RESTORING:
         return ""
+    command = ""
+    if hold.kind != GROUP:
+        _, cluster, name = hold.name.split("/")
+        names = ["--cluster", cluster, "--service", name, "--desired-count", str(hold.size_before)]
+        command = f": {join(['aws', 'ecs', 'update-service', *names, '--region', entry.resource.split(':')[3]])}"
     return (
         f"its desired size is {size}, and was {hold.size_before} before the evacuation. No scaling policy lowers it: "
-        "set it by hand"
+        f"set it by hand{command}"
     )
 
 

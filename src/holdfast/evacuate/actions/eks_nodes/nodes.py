@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from holdfast._errors import Conflict, EngineUnavailable, HoldfastError, NotFound, OutcomeUnknown
 from holdfast._types import Zone
@@ -123,7 +124,10 @@ def read_nodes(
         return Reading(state=ChangeState.ABSENT, is_effective=not here or any(is_ready(each) for each in here))
     record = {"nodes": [each["metadata"]["uid"] for each in ours]}
     if entry.state is EntryState.APPLIED:
-        return _read_applied(nodes, ours, record, entry.record.get("nodes", ()))
+        reading = _read_applied(nodes, ours, record, entry.record.get("nodes", ()))
+        if reading.state is not ChangeState.APPLIED or change.eviction is Eviction.FORCE:
+            return reading
+        return replace(reading, note=_describe_staying(list_pods(client, here, change), change, refusals))
     others = sorted({mark for each in here for mark in get_marks(each).values() if mark != change.mark})
     if others and not ours and not any(find_missing(each, [NO_SCHEDULE]) for each in here):
         note = f"run {', '.join(others)} has tainted the nodes in {change.zone} already"
