@@ -48,6 +48,7 @@ TESTED_ELSEWHERE = {
     "evacuate/actions/eks_nodes/node_pools": ["evacuate/actions/test_kubernetes_rules"],
     "evacuate/actions/eks_nodes/pods": ["evacuate/actions/test_kubernetes_rules"],
     "evacuate/actions/eks_nodes/taints": ["evacuate/actions/test_kubernetes_rules"],
+    "evacuate/groups": ["evacuate/test_auto_scaling_groups"],
     "metrics/instruments": ["metrics/test_exporter", "metrics/exporters/test_emf", "queue/test_metrics_worker"],
     "metrics/cardinality": ["queue/test_metrics_worker"],
     "queue/alarms": ["queue/test_metrics_worker"],

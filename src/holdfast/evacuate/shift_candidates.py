@@ -90,13 +90,13 @@ def _explain(resource: Resource, managed: Collection[str]) -> Iterator[Unmovable
         return
     reason, cluster = "zonal shift is not enabled for it", resource.details.get("cluster")
     if cluster is None:
-        yield Unmovable(resource=resource, reason=reason, remedy=_build_command(resource))
+        yield Unmovable(resource=resource, reason=reason, remedy=build_enabling_command(resource))
     elif not any(each.endswith(f":{resource.account}:cluster/{cluster}") for each in managed):
         reason = f"it is a node group of the EKS cluster {cluster}, and zonal shift is not enabled for the cluster"
         yield Unmovable(resource=resource, reason=reason, remedy=f"enable zonal shift for the cluster {cluster}")
 
 
-def _build_command(resource: Resource) -> str:
+def build_enabling_command(resource: Resource) -> str:
     """Return the command of the AWS CLI that enables zonal shift."""
     if resource.type == "load-balancer":
         command = ["elbv2", "modify-load-balancer-attributes", "--load-balancer-arn", resource.id]

@@ -54,12 +54,6 @@ class TargetGroups(NamedTuple):
     """Why some of them could not be read."""
 
 
-def list_target_groups(group: Mapping[str, Any]) -> set[str]:
-    """Return the ARNs of the target groups of an Auto Scaling group. Pure."""
-    sources = [each["Identifier"] for each in group.get("TrafficSources", ()) if each.get("Type") == "elbv2"]
-    return {*group.get("TargetGroupARNs", ()), *sources}
-
-
 def read_target_groups(session: "AwsSession", arns: Collection[str]) -> TargetGroups:
     """Return target groups. Errors of AWS are reported for each of them, and not raised."""
     if not arns:

@@ -16,6 +16,7 @@ from holdfast._errors import EngineError, HoldfastError
 from holdfast._types import Zone
 from holdfast.evacuate.action import Target
 from holdfast.evacuate.refusals import translate_refusals
+from holdfast.evacuate.shift_candidates import build_enabling_command, build_resource
 from holdfast.evacuate.target_groups import MINIMUM_TARGETS, TargetGroup, read_target_groups
 from holdfast.evacuate.target_groups import PERMISSIONS as TARGET_GROUP_PERMISSIONS
 
@@ -113,7 +114,9 @@ def _decide_rule(
         if item is None:
             obstacles.append(f"zonal shift is not enabled for {name}")
             if ":loadbalancer/gwy/" not in arn:  # ARC does not shift Gateway Load Balancers
-                remedies.append(f"enable zonal shift of {name}: {_build_shift_command(arn, region)}")
+                remedies.append(
+                    f"enable zonal shift of {name}: {build_enabling_command(build_resource(arn, name, ()))}"
+                )
         elif not _has_left(item, target.zone) and not (
             is_tagged(arn) and target.selection.matches("load-balancer", item.get("name", name))
         ):
@@ -156,11 +159,6 @@ def _has_left(item: Mapping[str, Any], zone: Zone) -> bool:
 def _get_name(arn: str) -> str:
     """Return the name of a balancer, as in `loadbalancer/app/name/0123456789abcdef`."""
     return arn.split("/")[-2]
-
-
-def _build_shift_command(arn: str, region: str) -> str:
-    command = ["elbv2", "modify-load-balancer-attributes", "--load-balancer-arn", arn]
-    return join(["aws", *command, "--attributes", "Key=zonal_shift.config.enabled,Value=true", "--region", region])
 
 
 def _build_minimum_command(arn: str, region: str, targets: int) -> str:

@@ -28,15 +28,9 @@ from holdfast.evacuate.action import (
     Unmovable,
 )
 from holdfast.evacuate.actions.auto_scaling_groups.discovery import PERMISSIONS as GROUP_PERMISSIONS
-from holdfast.evacuate.actions.auto_scaling_groups.discovery import (
-    SERVICE,
-    count_units,
-    find_groups,
-    list_instances,
-    list_subnets,
-    list_suspended,
-)
+from holdfast.evacuate.actions.auto_scaling_groups.discovery import SERVICE, find_groups
 from holdfast.evacuate.discovering import discover_accounts
+from holdfast.evacuate.groups import count_units, list_healthy, list_subnets, list_suspended
 from holdfast.evacuate.journal import Entry, EntryState
 from holdfast.evacuate.refusals import BUSY, translate_refusals
 from holdfast.evacuate.subnets import PERMISSIONS as SUBNET_PERMISSIONS
@@ -152,7 +146,7 @@ def _add_progress(reading: Reading, group: Mapping[str, Any], change: Mapping[st
         text = f"the restore does not wait for instances in the zone, because {' and '.join(suspended)} is suspended"
         return replace(reading, note="; ".join(each for each in (reading.note, text) if each))
     wanted = min(change["units"], group["DesiredCapacity"] // max(len(group["AvailabilityZones"]), 1))
-    units = count_units(list_instances(group, change["zone_name"], is_healthy=True))
+    units = count_units(each for each in list_healthy(group) if each["AvailabilityZone"] == change["zone_name"])
     if units >= wanted:
         return reading
     return replace(reading, is_effective=False, note=f"{units} of {wanted} healthy units in the zone")

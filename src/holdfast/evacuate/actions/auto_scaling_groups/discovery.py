@@ -14,10 +14,10 @@ from holdfast._names import format_count
 from holdfast._types import Zone
 from holdfast.evacuate.accounts import Account
 from holdfast.evacuate.action import PARALLEL_CALLS, Discovery, Resource, Target, Unmovable
+from holdfast.evacuate.groups import count_units, list_subnets, list_suspended, list_target_groups
 from holdfast.evacuate.shift_candidates import NODE_GROUP_TAG, build_resource
 from holdfast.evacuate.subnets import find_zone_name, list_subnet_zones
 from holdfast.evacuate.tags import find_tagged
-from holdfast.evacuate.target_groups import list_target_groups
 from holdfast.evacuate.zonal_traffic import TrafficRule, find_obstacle, read_rules
 
 PERMISSIONS = (
@@ -51,30 +51,13 @@ class GroupInZone:
         return build_resource(found["AutoScalingGroupARN"], found["AutoScalingGroupName"], self.zones, **details)
 
 
-def list_subnets(group: Mapping[str, Any]) -> list[str]:
-    """Return the subnets of a group in their order. Pure."""
-    return [name for each in group.get("VPCZoneIdentifier", "").split(",") if (name := each.strip())]
-
-
-def list_instances(group: Mapping[str, Any], zone_name: str, *, is_healthy: bool = False) -> list[Mapping[str, Any]]:
-    """Return the instances in a zone that are not about to leave; with `is_healthy`, only those that serve. Pure."""
+def list_instances(group: Mapping[str, Any], zone_name: str) -> list[Mapping[str, Any]]:
+    """Return the instances in a zone that are not about to leave. Pure."""
     return [
         each
         for each in group.get("Instances", ())
-        if each["AvailabilityZone"] == zone_name
-        and not each["LifecycleState"].startswith(("Terminat", "Detach"))
-        and (not is_healthy or (each["LifecycleState"], each["HealthStatus"].lower()) == ("InService", "healthy"))
+        if each["AvailabilityZone"] == zone_name and not each["LifecycleState"].startswith(("Terminat", "Detach"))
     ]
-
-
-def list_suspended(group: Mapping[str, Any]) -> set[str]:
-    """Return the processes of a group that are suspended. Pure."""
-    return {each["ProcessName"] for each in group.get("SuspendedProcesses", ())}
-
-
-def count_units(instances: Collection[Mapping[str, Any]]) -> int:
-    """Return the capacity of instances in the unit of DesiredCapacity: mixed groups may have weights. Pure."""
-    return sum(int(each.get("WeightedCapacity") or 1) for each in instances)
 
 
 def find_groups(account: Account, target: Target) -> Discovery:

@@ -18,7 +18,7 @@ DIMENSION = "ecs:service:DesiredCount"
 """The size of an ECS service, in Application Auto Scaling."""
 
 
-class EcsServices(NamedTuple):
+class ListedServices(NamedTuple):
     """The active services of all clusters, and the number of their running tasks by zone name."""
 
     services: list[Mapping[str, Any]]
@@ -26,7 +26,7 @@ class EcsServices(NamedTuple):
     """By the ARN of the service."""
 
 
-def list_ecs_services(session: "AwsSession") -> EcsServices:
+def list_ecs_services(session: "AwsSession") -> ListedServices:
     """Return the services that have a number of tasks, in all clusters. Those with one task per instance are left out.
 
     Raise the errors of `list_services`.
@@ -47,11 +47,11 @@ def list_ecs_services(session: "AwsSession") -> EcsServices:
     tasks = {
         each["serviceArn"]: counts[each["clusterArn"]].get(f"service:{each['serviceName']}", none) for each in services
     }
-    return EcsServices(services, tasks)
+    return ListedServices(services, tasks)
 
 
 def read_services(
-    found: EcsServices,
+    found: ListedServices,
     zones: Mapping[str, Zone],
     subnets: Mapping[str, Zone],
     targets: Iterable[Mapping[str, Any]],

@@ -9,8 +9,8 @@ from msgspec import Struct
 
 from holdfast._types import Zone
 from holdfast.evacuate.actions.capacity.needs import LoadSource, Metric, RequestTarget
+from holdfast.evacuate.groups import count_units, list_healthy, list_subnets, list_suspended, list_target_groups
 from holdfast.evacuate.shift_candidates import NODE_GROUP_TAG
-from holdfast.evacuate.target_groups import list_target_groups
 
 GROUP, SERVICE = "auto-scaling-group", "ecs-service"
 """The types of scaled services."""
@@ -73,7 +73,7 @@ def _read_group(
     group: Mapping[str, Any], zones: Mapping[str, Zone], policies: Sequence[Mapping[str, Any]]
 ) -> ScaledService:
     name = group["AutoScalingGroupName"]
-    healthy = [each for each in group.get("Instances", ()) if is_healthy(each)]
+    healthy = list_healthy(group)
     # A zone whose subnets were removed may still have instances.
     names = {*group["AvailabilityZones"], *(each["AvailabilityZone"] for each in group.get("Instances", ()))}
     units = Counter({zone: 0 for zone_name, zone in zones.items() if zone_name in names})
@@ -102,9 +102,9 @@ def _read_group(
         desired=group["DesiredCapacity"],
         bounds=(group["MinSize"], group["MaxSize"]),
         target_groups=sorted(list_target_groups(group)),
-        subnets=[each.strip() for each in group.get("VPCZoneIdentifier", "").split(",") if each.strip()],
+        subnets=list_subnets(group),
         instance_types=_list_types(group),
-        runs_schedules="ScheduledActions" not in {each["ProcessName"] for each in group.get("SuspendedProcesses", ())},
+        runs_schedules="ScheduledActions" not in list_suspended(group),
         has_policies=bool(policies),
         is_foreign=NODE_GROUP_TAG in tags or "Operator" in group,
     )
@@ -117,17 +117,11 @@ def _list_types(group: Mapping[str, Any]) -> list[str]:
     return sorted({each["InstanceType"] for each in group.get("Instances", ()) if "InstanceType" in each})
 
 
-def is_healthy(instance: Mapping[str, Any]) -> bool:
-    """Return whether an instance of a group serves."""
-    return (instance["LifecycleState"], instance["HealthStatus"].lower()) == ("InService", "healthy")
-
-
 def count_group_units(group: Mapping[str, Any]) -> Counter[str]:
-    """Return the healthy units of a group by the name of their zone. Pure. Instances of mixed groups have weights."""
+    """Return the healthy units of a group by the name of their zone. Pure."""
     units: Counter[str] = Counter()
-    for each in group.get("Instances", ()):
-        if is_healthy(each):
-            units[each["AvailabilityZone"]] += int(each.get("WeightedCapacity") or 1)
+    for each in list_healthy(group):
+        units[each["AvailabilityZone"]] += count_units([each])
     return units
 
 

@@ -36,7 +36,7 @@ from holdfast.evacuate.action import (
     Target,
     Unmovable,
 )
-from holdfast.evacuate.actions.eks_nodes.clusters import PERMISSIONS, Cluster, Clusters, find_zone_name, list_clusters
+from holdfast.evacuate.actions.eks_nodes.clusters import PERMISSIONS, Cluster, Clusters, list_clusters
 from holdfast.evacuate.actions.eks_nodes.kubernetes import KubernetesClient
 from holdfast.evacuate.actions.eks_nodes.node_pools import NODE_POOLS, build_exclusion, build_inclusion, read_pool
 from holdfast.evacuate.actions.eks_nodes.nodes import Eviction, NodeChange, evacuate_nodes, read_nodes, restore_nodes
@@ -51,6 +51,8 @@ from holdfast.evacuate.actions.eks_nodes.resources import (
 from holdfast.evacuate.actions.eks_nodes.taints import build_mark
 from holdfast.evacuate.discovering import discover_accounts
 from holdfast.evacuate.journal import Entry
+from holdfast.evacuate.refusals import translate_refusals
+from holdfast.evacuate.subnets import find_zone_name
 from holdfast.evacuate.tags import PERMISSIONS as TAG_PERMISSIONS
 from holdfast.evacuate.tags import find_tagged
 
@@ -184,8 +186,11 @@ class EksNodes:
     def _discover_account(self, account: Account, target: Target) -> Discovery:
         is_tagged = find_tagged(account, target.selection)
         clusters = [each for each in list_clusters(account.reader) if is_tagged(each.arn)]
-        zone_name = find_zone_name(account.reader, target.zone) if clusters else None
-        if zone_name is None:
+        if not clusters:
+            return Discovery()
+        with translate_refusals(account.reader):
+            zone_name = find_zone_name(account.reader, target.zone)
+        if not zone_name:  # the account cannot use the zone
             return Discovery()
         change = self._build_change(target, zone_name)
         with ThreadPoolExecutor(min(len(clusters), PARALLEL_CALLS)) as pool:

@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from holdfast._clock import Clock
 from holdfast._errors import HoldfastError, NotFound
-from holdfast._types import Zone
 from holdfast.evacuate.accounts import Account, Accounts
 from holdfast.evacuate.actions.eks_nodes.kubernetes import KubernetesClient
 from holdfast.evacuate.refusals import translate_refusals
@@ -96,11 +95,3 @@ def describe_cluster(session: "AwsSession", name: str) -> Cluster:
         certificate=b64decode(found.get("certificateAuthority", {}).get("data", "")).decode(),
         has_zonal_shift=bool(found.get("zonalShiftConfig", {}).get("enabled")),
     )
-
-
-def find_zone_name(session: "AwsSession", zone: Zone) -> str | None:
-    """Return the name that an account has for a zone; None if the account cannot use the zone."""
-    client = session.client("ec2")
-    with translate_refusals(session, REFUSALS):
-        listed = client.describe_availability_zones()["AvailabilityZones"]
-    return next((str(each["ZoneName"]) for each in listed if each["ZoneId"] == zone), None)
