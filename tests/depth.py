@@ -36,6 +36,12 @@ def examples(asked: int, *, is_proof: bool) -> int:
     return asked * TIMES if is_proof else min(asked, EXAMPLES)
 
 
+def nested(asked: int) -> settings:
+    """Return the settings of a property that a test defines inside of itself, which the hook above does not see."""
+    is_proof = settings.get_current_profile_name() == "proof"
+    return settings(max_examples=examples(asked, is_proof=is_proof), deadline=None)
+
+
 def _settings_of(item: pytest.Item) -> tuple[Any, str] | None:
     """Return the object that carries the settings of a property, and the attribute in which they are."""
     if not isinstance(item, pytest.Function):

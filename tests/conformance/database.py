@@ -15,12 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import NoReturn, TypeAlias, TypeVar
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast._errors import Conflict, EngineError, EngineMismatch, InvalidValue
 from holdfast.engines.database import Database, Row, Transaction, Value
 from holdfast.engines.migrations import Migration
+from tests.depth import nested
 
 __all__ = ["DatabaseConformance", "Reopen"]
 
@@ -33,7 +34,7 @@ WRITERS = 8
 STUCK = 30.0
 """Real seconds until a thread of a test is taken to be stuck."""
 
-_EXAMPLES = settings(max_examples=100, deadline=None)
+_EXAMPLES = nested(100)
 # Text with NUL is left out: PostgreSQL cannot hold it.
 _VALUES = st.tuples(
     st.none() | st.integers(-(2**63), 2**63 - 1),

@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import psycopg
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast import Conflict, InvalidValue, StatusStore, Zone, ZoneState, ZoneStatus
@@ -22,12 +22,13 @@ from holdfast.status.stores.memory import MemoryStatusStore
 from holdfast.status.stores.s3 import S3StatusStore
 from holdfast.testing import FakeClock
 from holdfast.testing.status import NOW, ZONE, StatusStoreConformance, by_key, into, out, version
+from tests.depth import nested
 from tests.table import sampled
 
 Step: TypeAlias = tuple[int, bool, int | None, bool] | int
 """A write (workload, out, expires, stale), or the time at which what is over expires."""
 
-_EXAMPLES = settings(max_examples=25, deadline=None)
+_EXAMPLES = nested(25)
 # Text with NUL is left out: PostgreSQL cannot hold it.
 _TEXT = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"))
 # Control characters are no part of a name, and not every HTTP server carries them in a path.

@@ -157,6 +157,7 @@ def test_an_interrupt_while_processes_start_is_told_and_no_process_is_left(tmp_p
     wait_until_none_is_left(tmp_path)
 
 
+@pytest.mark.proof
 def test_a_process_that_dies_ends_the_run_with_its_name(tmp_path: Path) -> None:
     with running(tmp_path, "--keep-running") as process:
         assert process.stdout is not None
