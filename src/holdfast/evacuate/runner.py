@@ -145,8 +145,8 @@ class Runner:
             changes[name] = [each for each in planned if isinstance(each, PlannedChange)]
             unmovable += [each for each in planned if isinstance(each, Unmovable)]
         moved = {each.resource.id for planned in changes.values() for each in planned}
-        # Nodes and node pools of a cluster are moved in place of the cluster.
-        moved |= {arn for each in moved for arn in [each.partition("/nodes")[0]] if ":cluster/" in arn}
+        # If a part of a resource is moved, such as the nodes of a cluster, the resource does not stay.
+        moved |= {each.rpartition("/")[0] for each in moved}
         staying = [each for each in unmovable if each.resource.id not in moved and _is_chosen(each.resource, target)]
         return Plan(target=target, changes=changes, unmovable=staying, discoveries=found)
 
@@ -232,7 +232,11 @@ class Runner:
         A change that another open run of the zone relies on becomes a change of that run. A resource that a later run
         has changed as well is left until that run is restored. Raise Conflict if such a run is under way.
         """
-        others = self._shared.list_others(claim.run)
+        try:
+            others = self._shared.list_others(claim.run)
+        except Conflict:
+            claim.update(holder="", held_until=0.0)  # so that the restore can be repeated at once
+            raise
         run = claim.update(state=RunState.RESTORING, types=tuple(types))
         recorded = self._journal.read_entries(run.zone)
         entries = [each for each in recorded if each.run == run.id]

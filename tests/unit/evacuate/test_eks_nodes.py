@@ -17,6 +17,7 @@ from holdfast.evacuate.action import ACTIONS, Action, ChangeState, PlannedChange
 from holdfast.evacuate.actions.eks_nodes.action import EksNodes, EksNodesOptions
 from holdfast.evacuate.actions.eks_nodes.nodes import Eviction
 from holdfast.evacuate.actions.eks_nodes.taints import EVACUATED_KEY, build_mark
+from holdfast.evacuate.actions.zonal_shift import ZonalShift
 from holdfast.evacuate.journal import Entry, EntryState
 from holdfast.evacuate.journals.memory import MemoryJournal
 from holdfast.evacuate.runner import Plan, Report, Runner, build_run_id
@@ -668,6 +669,14 @@ def test_a_cluster_with_zonal_shift_is_left_to_that_action(region: SimulatedRegi
         (shifted, "zonal shift is enabled for it, so only the action `zonal-shift` moves it")
     ]
     assert action.discover(replace(TARGET, lists_unmovable=False)).unmovable == []
+
+
+def test_a_cluster_whose_nodes_are_moved_does_not_stay(cloud: Cloud, region: SimulatedRegion, action: EksNodes) -> None:
+    shift = ZonalShift(cloud.open({"the default account": ACCOUNT}))
+    runner = Runner({"eks-nodes": action, "zonal-shift": shift}, MemoryJournal(), region.arc.clock)
+    plan = runner.plan(TARGET)
+    assert [each.resource.name for each in plan.discoveries["zonal-shift"].unmovable] == ["shop"]
+    assert plan.unmovable == []
 
 
 def test_clusters_are_chosen_by_tags_and_by_nodes_in_the_zone(
