@@ -32,8 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not isinstance(failure, BrokenPipeError):  # a closed pipe is no error: `holdfast ... | head`
             _print_error("output", f"standard output cannot be written: {failure.strerror}", words)
         return EXIT_FAILED
-    except KeyboardInterrupt:  # here, because it may come while the commands are still being imported
-        _print_error("interrupted", "interrupted", words)
+    except KeyboardInterrupt as error:  # here, because it may come while the commands are still being imported
+        _print_error("interrupted", str(error) or "interrupted", words)
         return EXIT_INTERRUPTED
     return code
 

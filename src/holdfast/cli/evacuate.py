@@ -14,7 +14,7 @@ from cyclopts import Parameter
 
 from holdfast._errors import Conflict, EngineError, InvalidValue, NotFound
 from holdfast._names import check_workload_name, format_count, parse_zone
-from holdfast.cli.evacuations import EvacuationProgress, Evacuations, RemoteEvacuations, open_local
+from holdfast.cli.evacuations import OUTCOME_WORDS, EvacuationProgress, Evacuations, RemoteEvacuations, open_local
 from holdfast.cli.output import (
     Json,
     SettingsFile,
@@ -321,11 +321,10 @@ def _explain_interrupt(
         if options.server is not None:
             text = f"interrupted here; the server goes on. To look: holdfast zone runs --server {options.server}"
         elif is_restore:
-            text = f"interrupted. To finish restoring: {restore}"
+            text = f"interrupted. To finish restoring, run `{restore}`"
         else:
-            text = f"interrupted\n  to continue the evacuation: {resume}\n  to undo it: {restore}"
-        print_note(text, as_json=False)
-        raise
+            text = f"interrupted. To continue the evacuation, run `{resume}`; to undo it, run `{restore}`"
+        raise KeyboardInterrupt(text) from None
 
 
 def _find_open(evacuations: Evacuations, zone: str | None, workload: str | None) -> Sequence[Run]:
@@ -394,16 +393,7 @@ def _describe_unmovable(proposal: Proposal) -> list[str]:
     return lines
 
 
-_WORDS = {
-    EntryState.APPLIED: "changed",
-    EntryState.FOUND: "changed before this run",
-    EntryState.RESTORED: "restored",
-    EntryState.KEPT: "left as it is",
-    EntryState.FAILED: "failed",
-    EntryState.INTENDED: "with unknown outcome",
-    EntryState.RESTORING: "not restored",
-}
-_RESTORE_WORDS = {**_WORDS, EntryState.APPLIED: "not restored yet"}
+_RESTORE_WORDS = {**OUTCOME_WORDS, EntryState.APPLIED: "not restored yet"}
 
 
 def _print_report(report: Report, evacuations: Evacuations, options: ZoneOptions, *, as_json: bool) -> None:
@@ -413,7 +403,7 @@ def _print_report(report: Report, evacuations: Evacuations, options: ZoneOptions
     run = report.run
     result = f"{'partly ' if report.is_partial else ''}{'restored' if report.is_restore else 'evacuated'}"
     print(f"{run.zone} is {result} for {run.workload or 'all workloads'}: run {run.id} ({evacuations.location})")
-    words = _RESTORE_WORDS if report.is_restore else _WORDS
+    words = _RESTORE_WORDS if report.is_restore else OUTCOME_WORDS
     by_type: dict[str, Counter[EntryState]] = {}
     for entry in report.entries:
         by_type.setdefault(entry.type, Counter())[entry.state] += 1

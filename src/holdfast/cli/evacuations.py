@@ -27,20 +27,31 @@ PLAN_TIMEOUT = 60.0
 """Seconds to wait for a server that asks AWS for all resources."""
 POLL_SECONDS = 0.5
 
+OUTCOME_WORDS = {
+    EntryState.APPLIED: "changed",
+    EntryState.FOUND: "changed before this run",
+    EntryState.RESTORED: "restored",
+    EntryState.KEPT: "left as it is",
+    EntryState.FAILED: "failed",
+    EntryState.INTENDED: "with unknown outcome",
+    EntryState.RESTORING: "not restored",
+}
+"""The outcome of a resource, for people."""
+
 
 class EvacuationProgress:
     """A line of progress on a terminal. It is shown inside of `with` only, because it would erase a question."""
 
     def __init__(self) -> None:
         self._shown = create_progress()
-        self._task = self._shown.add_task("", total=None)
+        self._task = self._shown.add_task("waiting for the first resource", total=None)
         self._counts: Counter[str] = Counter()
 
     def __call__(self, entry: Entry) -> None:
         """Show the outcome of one resource. Called in any thread."""
-        self._counts[entry.state] += 1
+        self._counts[OUTCOME_WORDS[entry.state]] += 1
         text = ", ".join(f"{count} {state}" for state, count in sorted(self._counts.items()))
-        self._shown.update(self._task, description=f"{text} ({entry.name or entry.resource})")
+        self._shown.update(self._task, description=f"{text} (last: {entry.name or entry.resource})")
 
     def __enter__(self) -> None:
         self._shown.start()
