@@ -37,7 +37,7 @@ from holdfast.evacuate.action import PlannedChange
 from holdfast.evacuate.claims import find_ended_holders
 from holdfast.evacuate.guards import describe_refusals
 from holdfast.evacuate.journal import EntryState, RecordedRuns, Run, RunState, is_held, require_no_open_run
-from holdfast.evacuate.runner import Report
+from holdfast.evacuate.plan import Report
 from holdfast.evacuate.selection import Selection
 
 

@@ -19,7 +19,7 @@ from holdfast.config import Settings
 from holdfast.config.settings import require_known
 from holdfast.evacuate import Evacuator, Proposal
 from holdfast.evacuate.journal import Entry, EntryState, Run, RunState
-from holdfast.evacuate.runner import Report
+from holdfast.evacuate.plan import Report
 from holdfast.evacuate.selection import Selection
 from holdfast.evacuate.service import RENEWAL_SECONDS, EvacuationDetails, EvacuationList
 

@@ -19,7 +19,8 @@ from holdfast.evacuate.guards import (
     list_refusals,
 )
 from holdfast.evacuate.journal import Entry, Journal, RecordedRuns, Run
-from holdfast.evacuate.runner import Plan, Progress, Report, Runner, build_run_id
+from holdfast.evacuate.plan import Plan, Report
+from holdfast.evacuate.runner import Progress, Runner, build_run_id
 from holdfast.evacuate.selection import Selection
 from holdfast.evacuate.shared_changes import TagFilterBuilder
 from holdfast.status.writer import check_reason, find_states

@@ -21,7 +21,7 @@ from holdfast.evacuate.claims import find_ended_holders
 from holdfast.evacuate.evacuator import Evacuator, Proposal
 from holdfast.evacuate.guards import describe_refusals
 from holdfast.evacuate.journal import Entry, Run, RunState, is_held
-from holdfast.evacuate.runner import Report
+from holdfast.evacuate.plan import Report
 from holdfast.status.writer import MAX_REASON_CHARACTERS
 
 logger = logging.getLogger("holdfast.evacuate")

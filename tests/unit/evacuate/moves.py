@@ -8,7 +8,8 @@ from msgspec.structs import replace
 from holdfast.evacuate.action import Action, PlannedChange, Resource, Target, Unmovable
 from holdfast.evacuate.journal import Entry, EntryState
 from holdfast.evacuate.journals.memory import MemoryJournal
-from holdfast.evacuate.runner import Report, Runner
+from holdfast.evacuate.plan import Report
+from holdfast.evacuate.runner import Runner
 from holdfast.simulate.aws.protocols import Refusal, ServiceError
 from holdfast.simulate.aws.region import SimulatedRegion
 from tests.unit.evacuate.fleet import ZONE, Killed

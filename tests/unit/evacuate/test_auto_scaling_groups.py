@@ -13,7 +13,8 @@ from holdfast.evacuate.actions.auto_scaling_groups.action import AutoScalingGrou
 from holdfast.evacuate.actions.zonal_shift import ZonalShift
 from holdfast.evacuate.journal import CLAIM_SECONDS, Entry, EntryState
 from holdfast.evacuate.journals.memory import MemoryJournal
-from holdfast.evacuate.runner import Plan, Report, Runner
+from holdfast.evacuate.plan import Plan, Report
+from holdfast.evacuate.runner import Runner
 from holdfast.evacuate.selection import Selection
 from holdfast.evacuate.zonal_traffic import _has_left
 from holdfast.simulate.aws.balancers import CROSS_ZONE

@@ -29,7 +29,8 @@ from holdfast.evacuate.capacity import ServiceCapacity
 from holdfast.evacuate.guards import GuardName, Situation, check_guards
 from holdfast.evacuate.journal import Entry, EntryState, RecordedRuns
 from holdfast.evacuate.journals.memory import MemoryJournal
-from holdfast.evacuate.runner import Plan, Report, Runner
+from holdfast.evacuate.plan import Plan, Report
+from holdfast.evacuate.runner import Runner
 from holdfast.evacuate.selection import Selection
 from holdfast.simulate.aws.control_plane import ReplyLost
 from holdfast.simulate.aws.protocols import Refusal, ServiceError

@@ -11,7 +11,8 @@ from holdfast.evacuate.action import Target
 from holdfast.evacuate.actions.zonal_shift import ZonalShift
 from holdfast.evacuate.journal import EntryState
 from holdfast.evacuate.journals.memory import MemoryJournal
-from holdfast.evacuate.runner import Report, Runner
+from holdfast.evacuate.plan import Report
+from holdfast.evacuate.runner import Runner
 from holdfast.simulate.aws.arc import Shift
 from holdfast.simulate.aws.region import SimulatedRegion
 from holdfast.testing import FakeClock

@@ -20,7 +20,8 @@ from holdfast.evacuate.actions.eks_nodes.taints import EVACUATED_KEY, build_mark
 from holdfast.evacuate.actions.zonal_shift import ZonalShift
 from holdfast.evacuate.journal import Entry, EntryState
 from holdfast.evacuate.journals.memory import MemoryJournal
-from holdfast.evacuate.runner import Plan, Report, Runner, build_run_id
+from holdfast.evacuate.plan import Plan, Report
+from holdfast.evacuate.runner import Runner, build_run_id
 from holdfast.evacuate.selection import Selection
 from holdfast.simulate.aws.control_plane import ReplyLost
 from holdfast.simulate.aws.protocols import Refusal, ServiceError

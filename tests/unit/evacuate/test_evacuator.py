@@ -17,7 +17,7 @@ from holdfast.evacuate.evacuator import MAX_PLAN_AGE, Evacuator, choose_verdict
 from holdfast.evacuate.guards import GuardName
 from holdfast.evacuate.journal import EntryState, RunState
 from holdfast.evacuate.journals.memory import MemoryJournal
-from holdfast.evacuate.runner import Report
+from holdfast.evacuate.plan import Report
 from holdfast.status.stores.memory import MemoryStatusStore
 from holdfast.status.writer import StatusWriter
 from holdfast.testing import FakeClock

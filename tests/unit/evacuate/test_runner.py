@@ -12,7 +12,8 @@ from holdfast import Conflict, LeaseLost, NotAllowed
 from holdfast.evacuate.action import ChangeState, Reading, Target
 from holdfast.evacuate.journal import KEPT_RUNS, Entry, EntryState, Journal, RunState
 from holdfast.evacuate.journals.memory import MemoryJournal
-from holdfast.evacuate.runner import Report, Runner
+from holdfast.evacuate.plan import Report
+from holdfast.evacuate.runner import Runner
 from holdfast.testing import FakeClock
 from tests.unit.evacuate.fleet import OTHER, ZONE, ControlPlane, Killed, RemoveZone, lose_reply, throttle
 

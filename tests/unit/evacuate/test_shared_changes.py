@@ -11,7 +11,8 @@ from holdfast.evacuate.actions.capacity.action import Capacity
 from holdfast.evacuate.actions.zonal_shift import ZonalShift
 from holdfast.evacuate.journal import Entry, EntryState, RunState
 from holdfast.evacuate.journals.memory import MemoryJournal
-from holdfast.evacuate.runner import Report, Runner
+from holdfast.evacuate.plan import Report
+from holdfast.evacuate.runner import Runner
 from holdfast.evacuate.selection import Selection
 from holdfast.evacuate.tags import build_tag_filter
 from holdfast.simulate.aws.region import ACCOUNT, SimulatedRegion

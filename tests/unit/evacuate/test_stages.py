@@ -27,7 +27,8 @@ from holdfast.evacuate.action import (
 from holdfast.evacuate.attempt import Attempt, Pace, Stop
 from holdfast.evacuate.journal import CLAIM_SECONDS, Entry, EntryState, RecordedRuns, Run, RunState
 from holdfast.evacuate.journals.memory import MemoryJournal
-from holdfast.evacuate.runner import Report, Runner
+from holdfast.evacuate.plan import Report
+from holdfast.evacuate.runner import Runner
 from holdfast.evacuate.selection import Selection
 from holdfast.testing import FakeClock
 from tests.unit.evacuate.fleet import OTHER, ZONE, ControlPlane, MovingClock, RemoveZone

@@ -11,7 +11,8 @@ from holdfast.evacuate.action import Action, ChangeState, Target
 from holdfast.evacuate.actions.status import MarkOut
 from holdfast.evacuate.journal import EntryState
 from holdfast.evacuate.journals.memory import MemoryJournal
-from holdfast.evacuate.runner import Plan, Report, Runner
+from holdfast.evacuate.plan import Plan, Report
+from holdfast.evacuate.runner import Runner
 from holdfast.status.stores.memory import MemoryStatusStore
 from holdfast.status.writer import StatusWriter
 from holdfast.testing import FakeClock

@@ -13,7 +13,8 @@ from holdfast.evacuate.action import ACTIONS, Action, ChangeState, PlannedChange
 from holdfast.evacuate.actions.zonal_shift import ZonalShift, ZonalShiftOptions, build_comment
 from holdfast.evacuate.journal import Entry, EntryState
 from holdfast.evacuate.journals.memory import MemoryJournal
-from holdfast.evacuate.runner import Plan, Report, Runner
+from holdfast.evacuate.plan import Plan, Report
+from holdfast.evacuate.runner import Runner
 from holdfast.simulate.aws.control_plane import ReplyLost
 from holdfast.simulate.aws.protocols import Refusal, ServiceError
 from holdfast.simulate.aws.region import ACCOUNT, SimulatedRegion
