@@ -211,12 +211,15 @@ def restore(
         raise InvalidValue("give either the zone to restore, or --all")
     reports = []
     with _open(options) as evacuations:
-        for run in _find_open(evacuations, zone, workload):
+        # The newest first: it may have changed what an older one had changed before.
+        for run in sorted(_find_open(evacuations, zone, workload), key=lambda each: -each.started):
             with _explain_interrupt(run.zone, run.workload, options, is_restore=True), evacuations.progress:
                 reports.append(evacuations.restore(run, type))
             _print_report(reports[-1], evacuations, options, as_json=json)
     for report in reports:
         _raise_problems(report, options)
+        if report.run.is_open and not type:
+            raise EngineError(f"run {report.run.id} was not restored: `holdfast zone runs` shows its state")
 
 
 def runs(*, options: ZoneOptions = ZONES, json: Json = False) -> None:
@@ -349,9 +352,7 @@ def _print_proposal(proposal: Proposal, overrides: Sequence[str] = ()) -> None:
         f"Evacuation of {target.zone} for {target.workload or 'all workloads'}: {format_count(len(changes), 'change')}"
     )
     if target.selection.describe():
-        print(
-            f"Selected: {target.selection.describe()}. Status stores are always included, and capacity is always held"
-        )
+        print(f"Selected: {target.selection.describe()}. Status stores are always included; types do not limit holds")
     if changes:
         print()
         rows = [(each.resource.type, each.resource.name, each.resource.account, each.description) for each in changes]
@@ -422,7 +423,7 @@ def _print_report(report: Report, evacuations: Evacuations, options: ZoneOptions
     if report.waits_for_capacity:
         left = {each.type for each in report.entries if each.state is EntryState.APPLIED} - {"capacity-hold"}
         command = _build_command("restore", run.zone, run.workload, options)
-        print(f"Traffic was NOT returned to {run.zone}, because the capacity above is not healthy there yet")
+        print(f"Traffic was NOT returned to {run.zone}, because the capacity above is not back there yet")
         print(f"  when it is healthy: {command}")
         print(f"  to return traffic anyway: {command} {' '.join(f'--type {each}' for each in sorted(left))}")
     elif run.state is RunState.EVACUATED:

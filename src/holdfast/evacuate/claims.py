@@ -69,16 +69,21 @@ class Claims:
 
     def change(self, change: RunsChange, run_id: str) -> Run:
         """Change the runs, and return one of them. Repeat it if another process changes them first."""
+        unknown: Run | None = None
+        """The run as it was written by a call whose reply was lost, and which may be carried out late."""
         for attempt in range(MAX_CONFLICTS):
             before = self._journal.read_runs()
+            if unknown is not None and find_run(before, run_id) == unknown:
+                return unknown
             changed = change(before)  # raises a Conflict that says who works on it
             try:
                 after = self._journal.write_runs(changed, before.version)
             except OutcomeUnknown:
                 # Others may have changed their runs meanwhile, so only this one tells whether it was carried out.
+                unknown = next(each for each in changed if each.id == run_id)
                 after = self._journal.read_runs()
-                if find_run(after, run_id) == next(each for each in changed if each.id == run_id):
-                    return next(each for each in after.runs if each.id == run_id)
+                if find_run(after, run_id) == unknown:
+                    return unknown
                 if after.version != before.version or attempt == MAX_CONFLICTS - 1:
                     raise
                 continue

@@ -131,6 +131,9 @@ class Entry(Struct, frozen=True, kw_only=True):
     """The id of the run that has made a change which this run needs, too; "" for all other entries."""
     is_always_included: bool = False
     """Whether the change is made whatever types are chosen: see `Resource.is_always_included`."""
+    made: int = 0
+    """Number of the claim by which the change was first recorded. Of two changes of one resource, the later one has the
+    greater number, whatever the run."""
 
 
 class RecordedRuns(NamedTuple):

@@ -65,7 +65,7 @@ class Report(Struct, frozen=True, kw_only=True):
 
 def find_obstacle(plan: Plan, run: Run) -> str:
     """Return why the plan must not be carried out; "" if it may. Guards do not ask again for a run that is resumed."""
-    if other := find_other_zone(plan.discoveries.values(), plan.target):
+    if other := _find_other_zone(plan.discoveries.values(), plan.target):
         return other
     unreadable = [each for found in plan.discoveries.values() for each in found.unreadable]
     if unreadable and UNREADABLE not in run.overrides:
@@ -73,7 +73,7 @@ def find_obstacle(plan: Plan, run: Run) -> str:
     return ""
 
 
-def find_other_zone(discoveries: Iterable[Discovery], target: Target) -> str:
+def _find_other_zone(discoveries: Iterable[Discovery], target: Target) -> str:
     """Return that others evacuate another zone; "" if they do not, or if an operator has allowed it."""
     others = [each for found in discoveries for each in found.other_evacuations if each.zone != target.zone]
     if not others or target.allows_second_zone:

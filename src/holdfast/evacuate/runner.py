@@ -8,6 +8,7 @@ import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from uuid import uuid4
 
 from msgspec.structs import replace
@@ -18,6 +19,9 @@ from holdfast.evacuate.action import (
     LOCK_STAGE,
     PARALLEL_CALLS,
     RESTORE_CAPACITY_STAGE,
+    RESTORE_HOLD_STAGE,
+    RESTORE_SHIFT_STAGE,
+    RESTORE_STATUS_STAGE,
     SHIFT_STAGE,
     STOPS_RUN_IF_FAILED,
     Action,
@@ -33,7 +37,7 @@ from holdfast.evacuate.action import (
 from holdfast.evacuate.attempt import Attempt, Pace, Stop
 from holdfast.evacuate.claims import Claim, Claims
 from holdfast.evacuate.journal import Entry, EntryState, Journal, Run, RunState
-from holdfast.evacuate.plan import CAPACITY, Plan, Report, find_obstacle, find_other_zone
+from holdfast.evacuate.plan import CAPACITY, Plan, Report, find_obstacle
 from holdfast.evacuate.shared_changes import SharedChanges, TagFilterBuilder
 from holdfast.status.writer import EVACUATION_PREFIX
 
@@ -127,18 +131,24 @@ class Runner:
         If another zone is evacuated meanwhile, or an account cannot be read any more, only reads are made.
         """
         run = claim.update(state=RunState.EVACUATING)
-        final = {each.resource: each for each in self._journal.read_entries(run.zone) if each.run == run.id}
+        recorded = self._journal.read_entries(run.zone)
+        final = {each.resource: each for each in recorded if each.run == run.id}
         # Entries whose change this run may have made: the new plan may not list them any more. Entries that are FOUND
         # are read again, because that change may have ended since.
         made = (EntryState.INTENDED, EntryState.APPLIED, EntryState.FOUND, EntryState.RESTORING)
-        waiting = [each for each in final.values() if each.state in made and not each.relies_on]
+        known = [each for each in final.values() if each.state in made and not each.relies_on]
+        # What a later run has changed as well looks different now, and is still ours.
+        superseded = self._shared.find_superseded(known, recorded)
+        waiting = [each for each in known if each.resource not in superseded]
         for name, changes in plan.changes.items():
             for change in changes:
                 entry = _build_entry(run, name, change, self._clock.wall())
-                known = final.get(entry.resource)
-                if known is None or known.state in (EntryState.FAILED, EntryState.RESTORED) or known.relies_on:
+                before = final.get(entry.resource)
+                if before is None or before.state in (EntryState.FAILED, EntryState.RESTORED) or before.relies_on:
                     waiting.append(entry)
-        shared = self._shared.adopt(run, {each.resource for each in (*waiting, *final.values())})
+        has = {each.resource for each in final.values() if each.state.is_open or each.state is EntryState.FOUND}
+        with claim.kept():  # this may ask AWS for tags
+            shared = self._shared.adopt(run, has | {each.resource for each in waiting})
         final |= {each.resource: each for each in shared}
         stop = Stop()
         stop.reason = find_obstacle(plan, run)
@@ -148,7 +158,7 @@ class Runner:
                 # A stage may take minutes, in which others may have evacuated another zone.
                 if not stop.reason and self._clock.monotonic() - looked_at > MAX_LOOK_AGE:
                     with claim.kept():
-                        stop.reason = self._look_for_other_zone(plan)
+                        stop.reason = self._look_again(plan, run)
                     looked_at = self._clock.monotonic()
                 for entry in self._change_all(stage, claim, EntryState.INTENDED, stop):
                     final[entry.resource] = entry
@@ -165,11 +175,13 @@ class Runner:
         run = claim.update(state=RunState.EVACUATED, is_partial=report.is_partial, holder="", held_until=0.0)
         return replace(report, run=run)
 
-    def _look_for_other_zone(self, plan: Plan) -> str:
+    def _look_again(self, plan: Plan, run: Run) -> str:
         """Ask the actions that see evacuations of others again. Return why the run must stop; "" if it may go on."""
         target = replace(plan.target, lists_unmovable=False)
-        watching = [each for each in self._actions.values() if each.evacuation_stage in (LOCK_STAGE, SHIFT_STAGE)]
-        return find_other_zone([_discover(each, target) for each in watching], target)
+        stages = (LOCK_STAGE, SHIFT_STAGE)
+        watching = {name: each for name, each in self._actions.items() if each.evacuation_stage in stages}
+        found = {name: _discover(each, target) for name, each in watching.items()}
+        return find_obstacle(replace(plan, discoveries=found), run)
 
     def restore(self, claim: Claim, *, types: Sequence[str] = ()) -> Report:
         """Undo a run, or its changes of some types of resources. The run stays open until all of them are undone.
@@ -186,21 +198,28 @@ class Runner:
         recorded = self._journal.read_entries(run.zone)
         entries = [each for each in recorded if each.run == run.id]
         chosen = [each for each in entries if each.state.is_open and (not types or each.type in types)]
-        done = {each.resource: each for each in self._shared.hand_over(chosen, recorded, others, run.number)}
+        postponed = self._shared.postpone(chosen, recorded, run)
+        done = {each.resource: each for each in postponed}
+        left = [each for each in chosen if each.resource not in done]
+        handed = self._shared.hand_over(left, recorded, others, run.number)
+        done |= {each.resource: each for each in handed}
         for entry in done.values():
             self._progress(entry)
-        postponed = self._shared.postpone([each for each in chosen if each.resource not in done], recorded, run)
-        done |= {each.resource: each for each in postponed}
         lacks_capacity = any(self._brings_capacity(each) for each in postponed)
         waits = False
         with claim.released_when_interrupted(RunState.EVACUATED):
             left = [each for each in chosen if each.resource not in done]
             for stage in self._sort_by_stage(left, lambda action: action.restoration_stage):
                 # Traffic waits for capacity: it must not return to a zone that cannot serve it.
-                waits = lacks_capacity and not self._brings_capacity(stage[0])
+                waits = lacks_capacity and self._get_stage(stage[0]) > RESTORE_CAPACITY_STAGE
                 if waits:
                     break
-                outcomes = list(self._change_all(stage, claim, EntryState.RESTORING, Stop()))
+                # Capacity is held until traffic is back.
+                away = self._find_traffic_away([done.get(each.resource, each) for each in entries], handed)
+                if away and self._get_stage(stage[0]) == RESTORE_HOLD_STAGE:
+                    outcomes = self._shared.record_waiting(stage, f"held, because {away}", run)
+                else:
+                    outcomes = list(self._change_all(stage, claim, EntryState.RESTORING, Stop()))
                 done |= {each.resource: each for each in outcomes}
                 lacks_capacity |= any(each.state.is_open and self._brings_capacity(each) for each in outcomes)
         # Resources whose change failed are as they were.
@@ -212,9 +231,22 @@ class Runner:
             self._delete_old_entries(recorded)
         return Report(run=run, entries=final, is_restore=True, waits_for_capacity=waits)
 
-    def _brings_capacity(self, entry: Entry) -> bool:
+    def _get_stage(self, entry: Entry) -> int:
+        """Return the stage in which an entry is restored; 0 if its action is missing, which is reported first."""
         action = self._actions.get(entry.action)
-        return action is not None and action.restoration_stage == RESTORE_CAPACITY_STAGE
+        return 0 if action is None else action.restoration_stage
+
+    def _brings_capacity(self, entry: Entry) -> bool:
+        return self._get_stage(entry) == RESTORE_CAPACITY_STAGE
+
+    def _find_traffic_away(self, entries: Sequence[Entry], handed: Sequence[Entry]) -> str:
+        """Return why traffic of a run is still away from the zone; "" if it is back, or others keep it away."""
+        left = {each.resource for each in handed}
+        for each in entries:
+            is_away = each.state.is_open or each.resource in left
+            if is_away and self._get_stage(each) in (RESTORE_SHIFT_STAGE, RESTORE_STATUS_STAGE):
+                return f"traffic of {each.name or each.resource} is still away from {each.zone}"
+        return ""
 
     def _delete_old_entries(self, entries: Sequence[Entry]) -> None:
         """Delete the entries of runs that the journal does not list any more."""
@@ -231,10 +263,13 @@ class Runner:
             claim = self._claims.claim(run.id)
         except (Conflict, NotFound):
             return lapsed
-        with claim.kept():
-            if claim.run.state is RunState.EVACUATED:
-                lapsed = self._renew_entries(claim)
-        claim.update(holder="", held_until=0.0)
+        try:
+            with claim.kept():
+                if claim.run.state is RunState.EVACUATED:
+                    lapsed = self._renew_entries(claim)
+        finally:
+            with suppress(HoldfastError):  # else nobody could restore the run for a minute
+                claim.update(holder="", held_until=0.0)
         return lapsed
 
     def _renew_entries(self, claim: Claim) -> list[Entry]:
@@ -395,6 +430,7 @@ def _build_entry(run: Run, action: str, change: PlannedChange, now: float) -> En
         action=action,
         run=run.id,
         number=run.number,
+        made=run.number,
         state=EntryState.INTENDED,
         at=now,
         name=change.resource.name,

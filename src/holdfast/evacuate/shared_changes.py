@@ -39,7 +39,11 @@ class SharedChanges:
             for each in self._journal.read_runs().open
             if each.zone == run.zone and each.id != run.id and run.selection.may_overlap(each.selection)
         }
+        entries = self._journal.read_entries(run.zone) if others else ()
+        recorded = [each for each in entries if each.run in others and each.state.is_open]
         now, is_tagged = self._clock.wall(), self._build_tag_filter(run.selection)
+        # Of several changes of one resource, the last one decides what is there now.
+        last = {each.resource: each for each in sorted(recorded, key=lambda each: each.made)}
         found = [
             replace(
                 each,
@@ -50,10 +54,8 @@ class SharedChanges:
                 relies_on=each.run,
                 note=f"run {each.run} has made the change",
             )
-            for each in (self._journal.read_entries(run.zone) if others else ())
-            if each.run in others
-            and each.state.is_open
-            and each.resource not in known
+            for each in last.values()
+            if each.resource not in known
             and each.resource.startswith("arn:")
             and run.selection.matches(None if each.is_always_included else each.type, each.name)
             and is_tagged(each.resource)
@@ -91,27 +93,42 @@ class SharedChanges:
         }
         return [self._hand_over(changes[resource], each, number) for resource, each in relying.items()]
 
-    def postpone(self, entries: Sequence[Entry], recorded: Sequence[Entry], run: Run) -> list[Entry]:
-        """Return those of some changes that must wait, because a later open run has changed the same resource, too.
+    def find_superseded(self, entries: Sequence[Entry], recorded: Sequence[Entry]) -> dict[str, Run]:
+        """Return the resources of some entries that another open run has changed later, with that run.
 
-        The later run remembers the resource as it found it, which is with the change of this run. So it has to be
-        restored first.
+        The later run remembers the resource as it found it, which is with the earlier change.
         """
-        later = {
-            each.id: each
-            for each in self._journal.read_runs().open
-            if each.zone == run.zone and (each.started, each.id) > (run.started, run.id)
+        runs = {each.id: each for each in self._journal.read_runs().open}
+        by_key: dict[tuple[str, str], list[Entry]] = {}
+        for each in recorded:
+            if each.run in runs and each.state.is_open:
+                by_key.setdefault((each.resource, each.action), []).append(each)
+        return {
+            entry.resource: runs[each.run]
+            for entry in entries
+            for each in by_key.get((entry.resource, entry.action), ())
+            # After a kill in the middle of a hand-over, both runs have the same change.
+            if each.run != entry.run and each.made > entry.made and each.change != entry.change
         }
-        found = {
-            (each.resource, each.action): later[each.run]
-            for each in recorded
-            if each.run in later and each.state.is_open
-        }
-        return [
-            replace(each, note=f"{_describe(found[each.resource, each.action])} changed it, too: restore that first")
-            for each in entries
-            if (each.resource, each.action) in found
-        ]
+
+    def postpone(self, entries: Sequence[Entry], recorded: Sequence[Entry], run: Run) -> list[Entry]:
+        """Record and return those of some changes of a run that cannot be undone yet: a later one must be first."""
+        later = self.find_superseded(entries, recorded)
+        waiting = []
+        for each in entries:
+            if each.resource in later:
+                other = later[each.resource]
+                whom = other.workload or "all workloads"
+                note = f"run {other.id} for {whom} has changed it later: restore that run first"
+                waiting += self.record_waiting([each], note, run)
+        return waiting
+
+    def record_waiting(self, entries: Sequence[Entry], note: str, run: Run) -> list[Entry]:
+        """Record and return entries of a run that cannot be restored yet, with the reason."""
+        now = self._clock.wall()
+        found = [replace(each, state=EntryState.RESTORING, number=run.number, at=now, note=note) for each in entries]
+        self._journal.write_entries(found)
+        return found
 
     def _hand_over(self, entry: Entry, relying: Entry, number: int) -> Entry:
         now = self._clock.wall()
@@ -127,13 +144,10 @@ class SharedChanges:
                 at=entry.at if state is EntryState.INTENDED else now,
                 relies_on="",
                 note="",
+                made=entry.made,
             )
             self._journal.write_entries([adopted])  # first: after a kill in between, both runs may undo it
         note = f"run {relying.run} needs this change, too, and undoes it later"
         outcome = replace(entry, state=EntryState.KEPT, number=number, at=now, note=note)
         self._journal.write_entries([outcome])
         return outcome
-
-
-def _describe(run: Run) -> str:
-    return f"run {run.id} for {run.workload or 'all workloads'} has later"

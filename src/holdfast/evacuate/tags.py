@@ -51,10 +51,14 @@ def build_tag_filter(accounts: Accounts, selection: Selection) -> Callable[[str]
         arn = re.sub(r"#.*|(?<=:cluster/)([^/]+)/.*", r"\1", resource)
         try:
             account = accounts.find(arn)
+        except HoldfastError:
+            return True
+        try:
             if account.scope not in filters:
                 filters[account.scope] = find_tagged(account, selection)
             return filters[account.scope](arn)
         except HoldfastError:
+            filters[account.scope] = lambda _: True  # do not ask again for each resource
             return True
 
     return is_tagged if selection.tags else lambda _: True

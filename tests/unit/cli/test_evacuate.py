@@ -559,7 +559,7 @@ class TestRestore:
         evacuate(run, TWO, "--override", "other-zone", "--override", "pause")
         ran = run("zone", "restore", "--all")
         assert ran.code == 0
-        assert re.findall(r"^(\S+) is restored", ran.out, re.MULTILINE) == [ONE, TWO]
+        assert re.findall(r"^(\S+) is restored", ran.out, re.MULTILINE) == [TWO, ONE], "the newest first"
         assert (find_out(run), list_active(region)) == ([], [])
 
     def test_only_some_types_of_resources_are_brought_back(self, run: Run, region: SimulatedRegion) -> None:

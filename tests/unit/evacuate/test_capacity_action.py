@@ -789,6 +789,8 @@ def test_capacity_is_chosen_by_tags_and_names(region: SimulatedRegion, shop: Sho
 def test_all_calls_are_among_the_permissions(region: SimulatedRegion, shop: Shop, growing: Capacity) -> None:
     balancer = region.add("network", "front")
     region.groups.get(shop.group).target_groups = [region.balancers.add_target_group("shop", balancer)]
+    for service in ("ec2", "fargate"):
+        region.set_used_vcpus(service, 10.0)
     runner = Runner({"capacity": growing}, MemoryJournal(), region.arc.clock)
     target = msgspec.structs.replace(TARGET, selection=Selection(tags={"team": "a"}))
     runner.plan(target)

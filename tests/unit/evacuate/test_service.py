@@ -221,6 +221,23 @@ def test_a_run_that_is_being_renewed_is_not_restored_meanwhile(monkeypatch: pyte
     assert world.out == set()
 
 
+def test_a_renewal_that_fails_keeps_nobody_from_restoring(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World()
+    world.judge()
+    evacuator = world.service.evacuator
+    (run,) = evacuator.read_runs().open
+
+    def fail(_: object) -> None:
+        raise EngineUnavailable("the journal cannot be read")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(world.journal, "read_entries", fail)
+        with pytest.raises(EngineUnavailable):
+            evacuator.renew(run)
+    world.service.begin_restore(run)
+    assert world.out == set()
+
+
 def test_two_requests_for_the_same_zone_start_one_run() -> None:
     world = World()
     held: list[Callable[[], None]] = []

@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 from functools import partial
+from itertools import permutations
 
 import pytest
 
+from holdfast import EngineError
 from holdfast.evacuate.action import Action, Target
 from holdfast.evacuate.actions.auto_scaling_groups.action import AutoScalingGroups
 from holdfast.evacuate.actions.capacity.action import Capacity
@@ -84,11 +86,118 @@ def test_a_size_that_two_runs_have_raised_ends_as_before_both(zones: Zones) -> N
     report = runner.restore(runner.claim("first"))
     assert (report.run.state, report.is_partial, zones.size) == (RunState.EVACUATED, True, 9)
     (entry,) = report.entries
-    assert entry.note == "run second for second has later changed it, too: restore that first"
+    assert entry.note == "run second for second has changed it later: restore that run first"
+    assert report.problems == [entry], "it is told"
     zones.restore(runner, "second")
     assert zones.size == 4
     assert zones.restore(runner, "first") == {"shop": EntryState.RESTORED}
     assert zones.size == 1
+
+
+def resume(runner: Runner, run: str) -> Report:
+    target = Target(zone=ZONE, workload=run, run=run, reason="requests fail")
+    return runner.evacuate(runner.claim(run), runner.plan(target))
+
+
+def test_a_run_that_is_resumed_keeps_a_change_that_a_later_run_has_changed_again(zones: Zones) -> None:
+    runner = zones.build(capacity=Capacity(zones.accounts, zones.region.arc.clock))
+    zones.evacuate(runner, "first")
+    zones.grow(9)
+    zones.evacuate(runner, "second")
+    assert [each.state for each in resume(runner, "first").entries] == [EntryState.APPLIED]
+    zones.restore(runner, "second")
+    zones.restore(runner, "first")
+    assert zones.size == 1
+    assert not zones.journal.read_runs().open
+
+
+@pytest.mark.parametrize("order", list(permutations(("first", "second", "third"))))
+def test_of_three_runs_each_order_of_restores_ends_as_before_all(zones: Zones, order: tuple[str, ...]) -> None:
+    """The third run relies on the change of the second one, which is the last."""
+    runner = zones.build(capacity=Capacity(zones.accounts, zones.region.arc.clock))
+    zones.evacuate(runner, "first")
+    zones.grow(9)
+    zones.evacuate(runner, "second")
+    zones.evacuate(runner, "third")
+    assert zones.size == 9
+    for run in (*order, *order, *order):
+        if run in {each.id for each in zones.journal.read_runs().open}:
+            zones.restore(runner, run)
+    assert zones.size == 1
+    assert not zones.journal.read_runs().open
+
+
+def test_the_order_of_the_changes_decides_and_not_that_of_the_runs(
+    zones: Zones, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first run fails, and raises the size when it is resumed: after the second run."""
+    action = Capacity(zones.accounts, zones.region.arc.clock)
+    runner = zones.build(capacity=action)
+
+    def refuse(_: Entry) -> None:
+        raise EngineError("not allowed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(action, "apply", refuse)
+        zones.evacuate(runner, "first")
+    zones.evacuate(runner, "second")
+    zones.grow(9)
+    resume(runner, "first")
+    assert zones.size == 9
+    assert zones.restore(runner, "second") == {"shop": EntryState.RESTORING}
+    assert zones.restore(runner, "first") == {"shop": EntryState.RESTORED}
+    assert zones.size == 4
+    zones.restore(runner, "second")
+    assert zones.size == 1
+
+
+def test_a_resumed_run_adopts_a_change_on_which_it_had_failed(zones: Zones, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = zones.build(groups=zones.groups)
+
+    def refuse(_: Entry) -> None:
+        raise EngineError("not allowed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(zones.groups, "apply", refuse)
+        zones.evacuate(runner, "first")
+    zones.evacuate(runner, "second")
+    assert [each.state for each in resume(runner, "first").entries] == [EntryState.FOUND]
+    zones.restore(runner, "second")
+    assert not zones.is_in_zone, "the first run is open"
+    zones.restore(runner, "first")
+    assert zones.is_in_zone
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_capacity_is_held_until_traffic_is_back(zones: Zones, monkeypatch: pytest.MonkeyPatch, is_shared: bool) -> None:
+    """A refusal, or another run, keeps traffic away from the zone: the units elsewhere are needed."""
+    front = zones.region.add("application", "front")
+    shift = ZonalShift(zones.accounts)
+    runner = zones.build(capacity=Capacity(zones.accounts, zones.region.arc.clock, scale_out_first=True), shift=shift)
+    zones.evacuate(runner, "first", Selection(names=("front", "shop")))
+    size = zones.size
+    assert size > 4
+    if is_shared:
+        zones.evacuate(runner, "second", Selection(names=("front",)))
+        zones.restore(runner, "first")
+    else:
+
+        def refuse(*_: object) -> None:
+            raise EngineError("not allowed")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(shift, "restore", refuse)
+            zones.restore(runner, "first")
+    assert zones.region.arc.get_active(front) is not None
+    group = zones.region.groups.get(zones.arn)
+    assert (group.min_size, group.desired) == (size, size)
+    entry = next(each for each in zones.journal.read_entries(ZONE) if each.name == "shop")
+    assert entry.note == "held, because traffic of front is still away from use1-az1"
+    if is_shared:
+        zones.restore(runner, "second")
+    zones.restore(runner, "first")
+    assert (group.min_size, group.desired) == (1, 4)
+    assert not zones.journal.read_runs().open
 
 
 @pytest.mark.parametrize("is_done", [False, True])

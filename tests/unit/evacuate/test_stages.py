@@ -23,6 +23,7 @@ from holdfast.evacuate.action import (
     Resource,
     Target,
     Unmovable,
+    Unreadable,
 )
 from holdfast.evacuate.attempt import Attempt, Pace, Stop
 from holdfast.evacuate.journal import CLAIM_SECONDS, Entry, EntryState, RecordedRuns, Run, RunState
@@ -433,10 +434,20 @@ def test_an_action_decides_how_many_of_its_resources_are_changed_at_the_same_tim
     assert plane.writes == 40
 
 
-def test_a_second_zone_that_others_evacuate_during_a_long_stage_stops_the_run() -> None:
+@pytest.mark.parametrize(
+    ("found", "reason"),
+    [
+        (
+            Discovery(other_evacuations=[OtherEvacuation(zone=OTHER, source="a colleague")]),
+            f"another zone is evacuated: {OTHER}, by a colleague",
+        ),
+        (Discovery(unreadable=[Unreadable(scope="ours", reason="no answer")]), "ours cannot be read: no answer"),
+    ],
+)
+def test_a_run_looks_again_for_other_zones_after_a_long_stage(found: Discovery, reason: str) -> None:
     """The plan is older than the scale-out, which has taken minutes."""
     clock, plane, fleet = MovingClock(), ControlPlane(1), ControlPlane(1)
-    found: list[OtherEvacuation] = []
+    seen = Discovery()
 
     class ScaleOut(RemoveZone):
         evacuation_stage = SCALE_OUT_STAGE
@@ -444,19 +455,18 @@ def test_a_second_zone_that_others_evacuate_during_a_long_stage_stops_the_run() 
         def apply(self, entry: Entry) -> None:
             super().apply(entry)
             clock.advance(40)
-            found.append(OtherEvacuation(zone=OTHER, source="a colleague"))
+            nonlocal seen
+            seen = found
 
     class Shift(RemoveZone):
         def discover(self, target: Target) -> Discovery:
-            return replace(super().discover(target), other_evacuations=list(found))
+            return replace(seen, resources=super().discover(target).resources)
 
     runner = Runner({"scale": ScaleOut(plane), "shift": Shift(fleet)}, MemoryJournal(), clock)
     plan = runner.plan(TARGET)
     report = runner.evacuate(runner.begin(plan, by="me@here"), plan)
     assert fleet.zones == {"arn:000": {ZONE, OTHER}}
-    assert [each.note for each in report.problems] == [
-        f"not changed, because another zone is evacuated: {OTHER}, by a colleague"
-    ]
+    assert [each.note for each in report.problems] == [f"not changed, because {reason}"]
 
 
 def test_a_resource_that_an_action_does_not_understand_stops_no_other(caplog: pytest.LogCaptureFixture) -> None:

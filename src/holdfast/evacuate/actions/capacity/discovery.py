@@ -90,6 +90,8 @@ def discover_capacity(account: Account, target: Target, options: MeasurementOpti
             capacities.append(msgspec.structs.replace(capacity, added=growth.added, limit=growth.limit))
         names = [name for name, zone in reader.zones.items() if zone in service.units and zone != target.zone]
         hold = build_hold(service, growth, names)
+        if hold is not None and schedules.sets_size(service):
+            hold = msgspec.structs.replace(hold, size_before=0)  # its schedule decides the size after a restore
         if hold is not None and is_chosen:
             effects = _list_effects(service, hold, growth, schedules, options.now)
             resources.append(_build_resource(service, hold, effects))
@@ -180,6 +182,11 @@ class _Schedules(Struct, frozen=True):
 
     of_groups: list[Any]
     of_services: list[Any]
+
+    def sets_size(self, service: ScaledService) -> bool:
+        """Return whether scheduled actions decide the size of a service."""
+        groups = {each["AutoScalingGroupName"] for each in self.of_groups}
+        return service.name in groups or service.scalable_id in {each["ResourceId"] for each in self.of_services}
 
 
 class _Reader:

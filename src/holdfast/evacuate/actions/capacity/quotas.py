@@ -65,9 +65,12 @@ class Quotas:
             with translate_refusals(self._session):
                 if key not in self._quotas:
                     self._quotas[key] = self._read(*key)
+                if self._quotas[key] is None:
+                    return None
                 vcpus = self._vcpus[service.arn] = self._count_vcpus(service)
         except HoldfastError as error:
             self.problems.add(f"vCPU quotas cannot be read, so they do not limit `scale_out_first`: {error}")
+            self._quotas[key] = None  # do not ask again for each service
             return None
         quota = self._quotas[key]
         if quota is None or not vcpus:
