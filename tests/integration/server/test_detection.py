@@ -14,7 +14,10 @@ import httpx
 import pytest
 
 from holdfast import Operation, Zone
+from holdfast.calls.periodic import host_name
+from holdfast.engines.sqlite import SqliteDatabase
 from holdfast.telemetry import RequestRecord, encode_emf
+from holdfast.watch import WatchStore
 from tests.integration.server.process import STUCK, HoldfastServer
 
 ZONES = ("use1-az1", "use1-az2", "use1-az3")
@@ -225,6 +228,9 @@ class TestSources:
                 file.write(b"\n".join(line() for _ in range(count)) + b"\n")
 
         with HoldfastServer.start(tmp_path / "first", settings=settings) as server:
+            with SqliteDatabase(tmp_path / "first" / "data" / "watch.sqlite") as database:
+                store = WatchStore(database)
+                until(lambda: store.load_position(f"{host_name()}/0/emf_file") != "")  # it has seen the empty file
             add_lines(7)
             until(lambda: count_requests(server) == 7)
             with server.operator() as operator:
