@@ -6,7 +6,7 @@ the others. Everything may be repeated: each step reads the resource first.
 
 import logging
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from uuid import uuid4
@@ -201,8 +201,7 @@ class Runner:
         postponed = self._shared.postpone(chosen, recorded, run)
         done = {each.resource: each for each in postponed}
         left = [each for each in chosen if each.resource not in done]
-        handed = self._shared.hand_over(left, recorded, others, run.number)
-        done |= {each.resource: each for each in handed}
+        done |= {each.resource: each for each in self._shared.hand_over(left, recorded, others, run.number)}
         for entry in done.values():
             self._progress(entry)
         lacks_capacity = any(self._brings_capacity(each) for each in postponed)
@@ -214,9 +213,10 @@ class Runner:
                 waits = lacks_capacity and self._get_stage(stage[0]) > RESTORE_CAPACITY_STAGE
                 if waits:
                     break
-                # Capacity is held until traffic is back.
-                away = self._find_traffic_away([done.get(each.resource, each) for each in entries], handed)
-                if away and self._get_stage(stage[0]) == RESTORE_HOLD_STAGE:
+                away = ""
+                if self._get_stage(stage[0]) == RESTORE_HOLD_STAGE:  # capacity is held until traffic is back
+                    away = self._find_traffic_away([done.get(each.resource, each) for each in entries], others)
+                if away:
                     outcomes = self._shared.record_waiting(stage, f"held, because {away}", run)
                 else:
                     outcomes = list(self._change_all(stage, claim, EntryState.RESTORING, Stop()))
@@ -239,11 +239,16 @@ class Runner:
     def _brings_capacity(self, entry: Entry) -> bool:
         return self._get_stage(entry) == RESTORE_CAPACITY_STAGE
 
-    def _find_traffic_away(self, entries: Sequence[Entry], handed: Sequence[Entry]) -> str:
-        """Return why traffic of a run is still away from the zone; "" if it is back, or others keep it away."""
-        left = {each.resource for each in handed}
+    def _find_traffic_away(self, entries: Sequence[Entry], others: Collection[str]) -> str:
+        """Return why traffic of a run is still away from the zone; "" if it is back.
+
+        `others` are the other open runs of the zone, which may keep it away. Traffic that other people or programs keep
+        away does not count, because that may never end.
+        """
+        recorded = self._journal.read_entries(entries[0].zone)
+        kept_away = {each.resource for each in recorded if each.run in others and each.state.is_open}
         for each in entries:
-            is_away = each.state.is_open or each.resource in left
+            is_away = each.state.is_open or each.resource in kept_away
             if is_away and self._get_stage(each) in (RESTORE_SHIFT_STAGE, RESTORE_STATUS_STAGE):
                 return f"traffic of {each.name or each.resource} is still away from {each.zone}"
         return ""
